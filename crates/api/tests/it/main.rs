@@ -1,0 +1,4 @@
+//! The types against what Velero itself wrote.
+
+mod golden;
+mod survival;
