@@ -1,5 +1,6 @@
 //! What developers and CI run beside `cargo test`: generated files, the test bed, the scenarios.
 
+mod bed;
 mod crds;
 
 use std::path::{Path, PathBuf};
@@ -17,12 +18,16 @@ struct Args {
 enum Command {
     /// Write deploy/crds/*.yaml from the types
     Crds,
+    /// A real cluster on this machine
+    #[command(subcommand)]
+    Bed(bed::Command),
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Crds => crds::write(),
+        Command::Bed(command) => bed::run(command).await,
     }
 }
 

@@ -1,1 +1,38 @@
-//! Testbed.
+//! Real Kubernetes, S3 and Velero on one machine, and the scenarios that run on them.
+//!
+//! ```text
+//!   build      etcd, Kubernetes, versitygw, restic, Velero: from Go modules, each once
+//!   bed        a cluster made of those programs: API only, or with a node that runs pods
+//!   machine    the namespaces that a node bed lives in, so that ending it leaves nothing behind
+//!   peer       the real Velero: its command line, its server as a process or in the cluster
+//!   scene      what one scenario gets: a client, fresh names, a bucket, processes, deadlines
+//!   scenarios  the promises, each as a story on a bed
+//! ```
+//!
+//! Everything lives under [`Cache`], in the user's cache folder. Nothing here prints: progress goes
+//! to a [`Say`].
+
+pub mod bed;
+pub mod build;
+pub mod leftovers;
+pub mod peer;
+pub mod requirements;
+pub mod run;
+pub mod scenarios;
+pub mod scene;
+
+mod cache;
+mod image;
+mod lock;
+mod machine;
+mod pki;
+mod process;
+mod wait;
+
+pub use bed::{Bed, Mode};
+pub use cache::Cache;
+pub use process::Process;
+pub use wait::wait_for;
+
+/// Where a long step says what it is doing.
+pub type Say<'a> = &'a (dyn Fn(&str) + Send + Sync);

@@ -1,0 +1,183 @@
+//! Builds the bed's programs from Go modules, each once.
+//!
+//! A main package of a dependency builds from any module that requires it; the modules under `go/`
+//! do just that and pin every version in `go.mod` and `go.sum`. A program is built again when its
+//! pins or its recipe change.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context, bail};
+use sha2::{Digest, Sha256};
+
+use crate::{Cache, Say};
+
+/// The Kubernetes that beds run.
+pub const KUBERNETES: &str = "1.34.4";
+/// The Velero that Bowline is compared with.
+pub const VELERO: &str = "1.18.3";
+/// Its plugin for S3.
+pub const VELERO_PLUGIN_FOR_AWS: &str = "1.14.3";
+
+/// A program and where it comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    /// The name of the file.
+    pub name: &'static str,
+    /// The folder under `go/` with the pins.
+    module: &'static str,
+    package: &'static str,
+    /// `-X` settings, as the releases set them.
+    settings: &'static [(&'static str, &'static str)],
+    cgo: bool,
+}
+
+const KUBERNETES_VERSION: &[(&str, &str)] = &[
+    ("k8s.io/component-base/version.gitVersion", "v1.34.4"),
+    ("k8s.io/component-base/version.gitMajor", "1"),
+    ("k8s.io/component-base/version.gitMinor", "34"),
+];
+const VELERO_VERSION: &[(&str, &str)] = &[("github.com/vmware-tanzu/velero/pkg/buildinfo.Version", "v1.18.3")];
+
+const fn program(name: &'static str, module: &'static str, package: &'static str) -> Program {
+    Program {
+        name,
+        module,
+        package,
+        settings: &[],
+        cgo: false,
+    }
+}
+
+const fn kubernetes(name: &'static str, package: &'static str) -> Program {
+    Program {
+        settings: KUBERNETES_VERSION,
+        ..program(name, "kubernetes", package)
+    }
+}
+
+const fn velero(name: &'static str, package: &'static str) -> Program {
+    Program {
+        settings: VELERO_VERSION,
+        ..program(name, "velero", package)
+    }
+}
+
+/// Every program, those that others wait for first.
+pub const PROGRAMS: &[Program] = &[
+    program("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+    kubernetes("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    kubernetes(
+        "kube-controller-manager",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+    ),
+    kubernetes("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    kubernetes("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
+    kubernetes("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    Program {
+        cgo: true,
+        ..kubernetes("kubelet", "k8s.io/kubernetes/cmd/kubelet")
+    },
+    program("versitygw", "versitygw", "github.com/versity/versitygw/cmd/versitygw"),
+    program("restic", "restic", "github.com/restic/restic/cmd/restic"),
+    velero("velero", "github.com/vmware-tanzu/velero/cmd/velero"),
+    velero(
+        "velero-restore-helper",
+        "github.com/vmware-tanzu/velero/cmd/velero-restore-helper",
+    ),
+    program(
+        "velero-plugin-for-aws",
+        "velero-plugin-for-aws",
+        "github.com/vmware-tanzu/velero-plugin-for-aws/velero-plugin-for-aws",
+    ),
+];
+
+/// Builds what is missing or out of date. One build runs at a time on a machine's cache.
+pub fn all(cache: &Cache, say: Say<'_>) -> anyhow::Result<()> {
+    let guard = fs::File::create(cache.bin().join(".lock"))?;
+    guard.lock().context("wait for another build")?;
+    let due: Vec<&Program> = PROGRAMS.iter().filter(|p| !p.is_current(cache)).collect();
+    if due.is_empty() {
+        return Ok(());
+    }
+    crate::requirements::go()?;
+    for (at, program) in due.iter().enumerate() {
+        say(&format!("building {} ({} of {})", program.name, at + 1, due.len()));
+        let began = Instant::now();
+        program.build(cache)?;
+        say(&format!("built {} in {} s", program.name, began.elapsed().as_secs()));
+    }
+    Ok(())
+}
+
+/// The programs that are not there, or not from the current pins.
+pub fn due(cache: &Cache) -> Vec<&'static str> {
+    PROGRAMS
+        .iter()
+        .filter(|p| !p.is_current(cache))
+        .map(|p| p.name)
+        .collect()
+}
+
+impl Program {
+    fn folder(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("go").join(self.module)
+    }
+
+    fn link_flags(&self) -> String {
+        let settings = self.settings.iter().map(|(name, value)| format!(" -X {name}={value}"));
+        format!("-s -w{}", settings.collect::<String>())
+    }
+
+    /// What the program is made from, in one word.
+    fn key(&self) -> anyhow::Result<String> {
+        let mut hash = Sha256::new();
+        for file in ["go.mod", "go.sum"] {
+            let path = self.folder().join(file);
+            hash.update(fs::read(&path).with_context(|| format!("read {}", path.display()))?);
+        }
+        hash.update(format!("{} {} {}", self.package, self.link_flags(), self.cgo));
+        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn stamp(&self, cache: &Cache) -> PathBuf {
+        cache.bin().join(format!(".{}.key", self.name))
+    }
+
+    fn is_current(&self, cache: &Cache) -> bool {
+        let stamp = fs::read_to_string(self.stamp(cache)).ok();
+        cache.program(self.name).is_file() && stamp.is_some() && stamp == self.key().ok()
+    }
+
+    fn build(&self, cache: &Cache) -> anyhow::Result<()> {
+        let new = cache.bin().join(format!(".{}.new", self.name));
+        let output = Command::new("go")
+            .current_dir(self.folder())
+            .args(["build", "-trimpath", "-buildvcs=false", "-ldflags"])
+            .arg(self.link_flags())
+            .arg("-o")
+            .arg(&new)
+            .arg(self.package)
+            .env("CGO_ENABLED", if self.cgo { "1" } else { "0" })
+            .env_remove("GOFLAGS")
+            .stdin(Stdio::null())
+            .output()
+            .context("run go")?;
+        if !output.status.success() {
+            bail!(
+                "go build {} failed in {}:\n{}",
+                self.package,
+                self.folder().display(),
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        // The key goes last: a program without one is built again.
+        fs::rename(&new, cache.program(self.name))?;
+        fs::write(self.stamp(cache), self.key()?)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,210 @@
+//! The real Velero: its command line, its server as a process, or all of it in the cluster.
+
+use std::{fs, process::Command, time::Duration};
+
+use anyhow::{Context, bail};
+use bowline_api::{
+    names::{CLOUD_CREDENTIALS_KEY, CLOUD_CREDENTIALS_SECRET, DEFAULT_LOCATION, DEFAULT_NAMESPACE, SERVER},
+    v1::{BackupStorageLocation, BackupStorageLocationPhase},
+};
+use kube::Api;
+use serde_json::json;
+
+use crate::{
+    Process,
+    build::{VELERO, VELERO_PLUGIN_FOR_AWS},
+    image::Image,
+    requirements,
+    scene::{Bucket, Scene, run},
+    wait_for,
+};
+
+/// Puts Velero into the bed's cluster with its own `velero install`, node agents included, backing
+/// up into the bucket, and waits until it can.
+pub async fn install(scene: &Scene, bucket: &Bucket) -> anyhow::Result<()> {
+    for image in images(scene)? {
+        scene.bed().import(&image)?;
+    }
+    let credentials = scene.folder().join("credentials");
+    fs::write(&credentials, bucket.credentials())?;
+    let mut velero = scene.program("velero");
+    velero
+        .args(["install", "--provider", "aws", "--use-node-agent", "--use-volume-snapshots=false"])
+        .args(["--image", &format!("velero/velero:v{VELERO}")])
+        .args(["--plugins", &format!("velero/velero-plugin-for-aws:v{VELERO_PLUGIN_FOR_AWS}")])
+        .args(["--bucket", &bucket.name, "--secret-file"])
+        .arg(&credentials)
+        .args(["--backup-location-config", &location_config(bucket), "--wait"]);
+    run(velero).await?;
+    location_available(scene).await
+}
+
+/// Takes Velero out of the cluster again.
+pub async fn uninstall(scene: &Scene) -> anyhow::Result<()> {
+    let mut velero = scene.program("velero");
+    velero.args(["uninstall", "--force"]);
+    run(velero).await.map(drop)
+}
+
+/// What Velero's server needs in the cluster when it runs as a process outside: CRDs, its
+/// namespace, a Deployment of its name, credentials and a location.
+pub async fn prepare(scene: &Scene, bucket: &Bucket) -> anyhow::Result<()> {
+    let crds = scene.folder().join("velero-crds.yaml");
+    fs::write(&crds, run(crds_of_velero(scene)).await?)?;
+    scene.kubectl(&["apply", "-f", &crds.to_string_lossy()]).await?;
+    scene
+        .kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "-l", "component=velero"])
+        .await?;
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": DEFAULT_NAMESPACE } });
+    scene.apply(&[namespace]).await?;
+    let meta = |name: &str| json!({ "name": name, "namespace": DEFAULT_NAMESPACE });
+    scene
+        .apply(&[
+            json!({
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": meta(SERVER),
+                "spec": {
+                    "replicas": 0,
+                    "selector": { "matchLabels": { "deploy": SERVER } },
+                    "template": {
+                        "metadata": { "labels": { "deploy": SERVER } },
+                        "spec": { "containers": [{
+                            "name": SERVER,
+                            "image": format!("velero/velero:v{VELERO}"),
+                        }] },
+                    },
+                },
+            }),
+            json!({
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": meta(CLOUD_CREDENTIALS_SECRET),
+                "stringData": { CLOUD_CREDENTIALS_KEY: bucket.credentials() },
+            }),
+            json!({
+                "apiVersion": "velero.io/v1",
+                "kind": "BackupStorageLocation",
+                "metadata": meta(DEFAULT_LOCATION),
+                "spec": {
+                    "provider": "aws",
+                    "default": true,
+                    "objectStorage": { "bucket": bucket.name },
+                    "credential": { "name": CLOUD_CREDENTIALS_SECRET, "key": CLOUD_CREDENTIALS_KEY },
+                    "config": {
+                        "region": "us-east-1",
+                        "s3ForcePathStyle": "true",
+                        "s3Url": bucket.s3.endpoint,
+                        "checksumAlgorithm": "",
+                    },
+                },
+            }),
+        ])
+        .await
+}
+
+/// Velero's server as a process outside the cluster, with its plugin for S3; back once it can
+/// reach its location.
+pub async fn serve(scene: &Scene, flags: &[&str]) -> anyhow::Result<Process> {
+    let plugins = scene.folder().join("plugins");
+    fs::create_dir_all(&plugins)?;
+    let plugin = plugins.join("velero-plugin-for-aws");
+    if !plugin.exists() {
+        fs::copy(scene.bed().program_file("velero-plugin-for-aws"), &plugin)?;
+    }
+    let mut command = scene.program("velero");
+    command
+        .args(["server", "--plugin-dir"])
+        .arg(&plugins)
+        .args(["--namespace", DEFAULT_NAMESPACE, "--metrics-address", "127.0.0.1:0", "--profiler-address", ""])
+        .args(flags)
+        .env("VELERO_NAMESPACE", DEFAULT_NAMESPACE)
+        .current_dir(scene.folder());
+    let server = scene.start("velero-server", command)?;
+    if let Err(error) = location_available(scene).await {
+        server.check()?;
+        return Err(error);
+    }
+    Ok(server)
+}
+
+/// The command that prints Velero's own CRDs.
+#[must_use]
+pub fn crds_of_velero(scene: &Scene) -> Command {
+    let mut command = scene.program("velero");
+    command.args(["install", "--crds-only", "--dry-run", "-o", "yaml"]);
+    command
+}
+
+/// Removes Velero's namespace and CRDs, and with them every object of its kinds.
+pub async fn remove(scene: &Scene) -> anyhow::Result<()> {
+    for what in [
+        ["delete", "crd", "-l", "component=velero", "--ignore-not-found"],
+        ["delete", "namespace", DEFAULT_NAMESPACE, "--ignore-not-found", "--timeout=120s"],
+    ] {
+        scene.kubectl(&what).await?;
+    }
+    Ok(())
+}
+
+fn location_config(bucket: &Bucket) -> String {
+    format!(
+        "region=us-east-1,s3ForcePathStyle=true,s3Url={},checksumAlgorithm=",
+        bucket.s3.endpoint
+    )
+}
+
+/// Waits until a server has validated the default location anew.
+async fn location_available(scene: &Scene) -> anyhow::Result<()> {
+    let locations: Api<BackupStorageLocation> = Api::namespaced(scene.client(), DEFAULT_NAMESPACE);
+    let since = jiff::Timestamp::now();
+    wait_for("the location to be available", Duration::from_secs(120), async || {
+        let Some(location) = locations.get_opt(DEFAULT_LOCATION).await? else {
+            bail!("there is no location {DEFAULT_LOCATION}");
+        };
+        let status = location.status.context("no status yet")?;
+        let looked = status.last_validation_time.is_some_and(|time| {
+            // Whole seconds on the wire.
+            time.0.as_second() >= since.as_second()
+        });
+        if looked && status.phase == Some(BackupStorageLocationPhase::Available) {
+            return Ok(Some(()));
+        }
+        bail!("phase {:?}, {}", status.phase, status.message.unwrap_or_default())
+    })
+    .await
+}
+
+fn images(scene: &Scene) -> anyhow::Result<[Image; 2]> {
+    let busybox = requirements::busybox()?;
+    let program = |name: &str, to: &str| (scene.bed().program_file(name), to.to_owned());
+    Ok([
+        Image {
+            name: format!("docker.io/velero/velero:v{VELERO}"),
+            entrypoint: vec!["/velero".to_owned()],
+            files: vec![
+                program("velero", "/velero"),
+                program("velero-restore-helper", "/velero-restore-helper"),
+                program("restic", "/usr/bin/restic"),
+                (busybox.clone(), "/bin/busybox".to_owned()),
+            ],
+            links: vec![("bin/sh".to_owned(), "/bin/busybox".to_owned())],
+        },
+        Image {
+            name: format!("docker.io/velero/velero-plugin-for-aws:v{VELERO_PLUGIN_FOR_AWS}"),
+            entrypoint: [
+                "/bin/busybox",
+                "sh",
+                "-c",
+                "/bin/busybox cp /plugins/velero-plugin-for-aws /target/",
+            ]
+            .map(String::from)
+            .to_vec(),
+            files: vec![
+                program("velero-plugin-for-aws", "/plugins/velero-plugin-for-aws"),
+                (busybox, "/bin/busybox".to_owned()),
+            ],
+            ..Default::default()
+        },
+    ])
+}

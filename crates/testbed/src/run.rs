@@ -1,0 +1,202 @@
+//! Runs scenarios and says how each went.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    panic::AssertUnwindSafe,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{anyhow, bail};
+use futures::{FutureExt, future::LocalBoxFuture};
+
+use crate::{
+    Bed, Cache, Mode, Process, Say,
+    leftovers::Snapshot,
+    requirements,
+    scene::Scene,
+};
+
+/// A promise, as a story on a bed.
+pub struct Scenario {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// How much of a cluster it needs.
+    pub on: Mode,
+    /// The story; what it gives is a line with the figures it saw.
+    pub play: Play,
+}
+
+/// A story told on a scene.
+pub type Play = for<'a> fn(&'a Scene) -> LocalBoxFuture<'a, anyhow::Result<String>>;
+
+/// How a scenario went.
+#[derive(Debug)]
+pub enum Verdict {
+    /// As promised, with the figures seen.
+    Passed(String),
+    /// Not as promised, and why.
+    Failed(String),
+    /// Not run, and why.
+    Skipped(String),
+}
+
+/// What ran and how it went.
+#[derive(Debug, Default)]
+pub struct Report {
+    rows: Vec<(String, Verdict, Duration)>,
+}
+
+/// Longer than any scenario takes; one that hangs is a failure.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Runs the named scenarios, or all: starts the beds they need, and ends them.
+pub async fn run(
+    cache: &Cache,
+    bowline: &Path,
+    all: &[Scenario],
+    names: &[String],
+    say: Say<'_>,
+) -> anyhow::Result<Report> {
+    for name in names {
+        if !all.iter().any(|s| s.name == name) {
+            let known: Vec<&str> = all.iter().map(|s| s.name).collect();
+            bail!("no scenario is called {name}; there are {}", known.join(", "));
+        }
+    }
+    let chosen: Vec<&Scenario> = all
+        .iter()
+        .filter(|s| names.is_empty() || names.iter().any(|name| name == s.name))
+        .collect();
+    let mut report = Report::default();
+    let before = Snapshot::take();
+    for mode in [Mode::Api, Mode::Node] {
+        let chosen: Vec<&Scenario> = chosen.iter().copied().filter(|s| s.on == mode).collect();
+        if chosen.is_empty() {
+            continue;
+        }
+        let lack = match mode {
+            Mode::Api => Ok(()),
+            Mode::Node => requirements::node(),
+        };
+        if let Err(lack) = lack {
+            for scenario in chosen {
+                report.add(scenario.name, Verdict::Skipped(lack.to_string()), Duration::ZERO, say);
+            }
+            continue;
+        }
+        on_a_bed(cache, mode, bowline, &chosen, &mut report, say).await?;
+    }
+    // The beds must leave this machine as it was; what it takes is one more look.
+    let began = Instant::now();
+    let difference = Snapshot::take().since(&before);
+    let verdict = match difference.is_empty() {
+        true => Verdict::Passed(before.counts()),
+        false => Verdict::Failed(difference.to_string()),
+    };
+    report.add("nothing-left-behind", verdict, began.elapsed(), say);
+    Ok(report)
+}
+
+async fn on_a_bed(
+    cache: &Cache,
+    mode: Mode,
+    bowline: &Path,
+    chosen: &[&Scenario],
+    report: &mut Report,
+    say: Say<'_>,
+) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let bed = Bed::up(cache, mode, Some(Process::me()?), say).await?;
+    say(&format!("{mode:?} bed up in {:.1} s", began.elapsed().as_secs_f64()));
+    for scenario in chosen {
+        let began = Instant::now();
+        let verdict = match play(&bed, bowline, scenario, say).await {
+            Ok(figures) => Verdict::Passed(figures),
+            Err(error) => Verdict::Failed(format!("{error:#}")),
+        };
+        report.add(scenario.name, verdict, began.elapsed(), say);
+    }
+    bed.down().await
+}
+
+async fn play(bed: &Bed, bowline: &Path, scenario: &Scenario, say: Say<'_>) -> anyhow::Result<String> {
+    let scene = Scene::new(bed, bowline)?;
+    let story = AssertUnwindSafe((scenario.play)(&scene)).catch_unwind();
+    let outcome = match tokio::time::timeout(LIMIT, story).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(panic)) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(anyhow!("panicked: {}", text.unwrap_or("with no message")))
+        }
+        Err(_) => Err(anyhow!("not done after {} s", LIMIT.as_secs())),
+    };
+    if let Err(error) = &outcome {
+        say(&format!("{} failed: {error:#}\n{}", scenario.name, scene.diagnose().await));
+    }
+    let ended = scene.end().await;
+    let figures = outcome?;
+    ended?;
+    Ok(figures)
+}
+
+impl Report {
+    fn add(&mut self, name: &str, verdict: Verdict, took: Duration, say: Say<'_>) {
+        say(&format!("{name}: {}", verdict.word()));
+        self.rows.push((name.to_owned(), verdict, took));
+    }
+
+    /// Nothing failed.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        !self.rows.iter().any(|(_, verdict, _)| matches!(verdict, Verdict::Failed(_)))
+    }
+}
+
+impl Verdict {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Passed(_) => "passed",
+            Self::Failed(_) => "failed",
+            Self::Skipped(_) => "skipped",
+        }
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Passed(text) | Self::Failed(text) | Self::Skipped(text) => text,
+        }
+    }
+}
+
+/// The table, and the counts on a line of their own.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for (name, verdict, took) in &self.rows {
+            let mut lines = verdict.text().lines();
+            writeln!(
+                f,
+                "{name:<width$}  {:<7}  {:>5.1} s  {}",
+                verdict.word(),
+                took.as_secs_f64(),
+                lines.next().unwrap_or_default()
+            )?;
+            for line in lines {
+                writeln!(f, "{:width$}  {line}", "")?;
+            }
+            *counts.entry(verdict.word()).or_default() += 1;
+        }
+        let count = |word| counts.get(word).copied().unwrap_or(0);
+        write!(
+            f,
+            "{} passed, {} failed, {} skipped",
+            count("passed"),
+            count("failed"),
+            count("skipped")
+        )
+    }
+}

@@ -1,0 +1,72 @@
+//! `cargo xtask bed`: the cluster on this machine.
+
+use std::time::Instant;
+
+use bowline_testbed::{Bed, Cache, Mode, bed, build, requirements};
+use clap::Subcommand;
+
+use crate::say;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Build the programs of the bed, each once
+    Build,
+    /// Start a bed; without more, one with a node
+    Up {
+        /// Only the API, on free ports; any number run side by side
+        #[arg(long)]
+        api_only: bool,
+    },
+    /// End every bed
+    Down,
+    /// Show the beds and what they lack
+    Status,
+    /// Print the missing Debian packages, for scripts
+    Packages,
+}
+
+pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
+    let cache = Cache::open()?;
+    match command {
+        Command::Build => {
+            build::all(&cache, &say)?;
+            say(&format!("programs are in {}", cache.bin().display()));
+        }
+        Command::Up { api_only } => {
+            let mode = if api_only { Mode::Api } else { Mode::Node };
+            let began = Instant::now();
+            let bed = Bed::up(&cache, mode, None, &say).await?;
+            say(&format!("up in {:.1} s", began.elapsed().as_secs_f64()));
+            say(&format!("export KUBECONFIG={}", bed.kubeconfig().display()));
+            say(&format!("export PATH={}:$PATH", cache.bin().display()));
+        }
+        Command::Down => bed::down_all(&cache, &say).await?,
+        Command::Status => status(&cache)?,
+        Command::Packages => say(&requirements::missing_packages().join(" ")),
+    }
+    Ok(())
+}
+
+fn status(cache: &Cache) -> anyhow::Result<()> {
+    let due = build::due(cache);
+    if !due.is_empty() {
+        say(&format!("to build: {}", due.join(", ")));
+    }
+    for check in [requirements::go(), requirements::node()] {
+        if let Err(lack) = check {
+            say(&format!("{lack}"));
+        }
+    }
+    let beds = bed::status(cache)?;
+    if beds.is_empty() {
+        say("no bed runs");
+    }
+    for bed in beds {
+        say(&format!("{}  {}  {}", bed.folder.display(), bed.server, bed.s3));
+        for (process, alive) in bed.processes {
+            let state = if alive { "runs" } else { "ended" };
+            say(&format!("  {:<24} {:>8}  {state}", process.name, process.pid));
+        }
+    }
+    Ok(())
+}
