@@ -62,10 +62,18 @@ fn status(cache: &Cache) -> anyhow::Result<()> {
         say("no bed runs");
     }
     for bed in beds {
-        say(&format!("{}  {}  {}", bed.folder.display(), bed.server, bed.s3));
+        say(&format!(
+            "{}  {}  {}",
+            bed.folder.display(),
+            bed.server,
+            bed.s3
+        ));
         for (process, alive) in bed.processes {
             let state = if alive { "runs" } else { "ended" };
-            say(&format!("  {:<24} {:>8}  {state}", process.name, process.pid));
+            say(&format!(
+                "  {:<24} {:>8}  {state}",
+                process.name, process.pid
+            ));
         }
     }
     Ok(())

@@ -13,7 +13,9 @@ fn files() -> anyhow::Result<BTreeMap<String, String>> {
     bowline_api::crd::all()
         .iter()
         .map(|crd| {
-            let plural = crd["spec"]["names"]["plural"].as_str().context("a CRD without a plural")?;
+            let plural = crd["spec"]["names"]["plural"]
+                .as_str()
+                .context("a CRD without a plural")?;
             let yaml = serde_saphyr::to_string(crd)?;
             Ok((
                 format!("velero.io_{plural}.yaml"),
@@ -29,7 +31,10 @@ pub(crate) fn write() -> anyhow::Result<()> {
     let files = files()?;
     for entry in fs::read_dir(&folder)? {
         let path = entry?.path();
-        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let name = path
+            .file_name()
+            .and_then(|n| n.to_str())
+            .unwrap_or_default();
         if !files.contains_key(name) {
             fs::remove_file(&path)?;
         }
@@ -37,7 +42,11 @@ pub(crate) fn write() -> anyhow::Result<()> {
     for (name, text) in &files {
         fs::write(folder.join(name), text)?;
     }
-    crate::say(&format!("wrote {} files to {}", files.len(), folder.display()));
+    crate::say(&format!(
+        "wrote {} files to {}",
+        files.len(),
+        folder.display()
+    ));
     Ok(())
 }
 
@@ -69,7 +78,8 @@ mod tests {
         let files = super::files().unwrap();
         for crd in bowline_api::crd::all() {
             let plural = crd["spec"]["names"]["plural"].as_str().unwrap();
-            let back: serde_json::Value = serde_saphyr::from_str(&files[&format!("velero.io_{plural}.yaml")]).unwrap();
+            let back: serde_json::Value =
+                serde_saphyr::from_str(&files[&format!("velero.io_{plural}.yaml")]).unwrap();
             assert_eq!(back, crd);
         }
     }

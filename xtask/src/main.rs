@@ -2,8 +2,12 @@
 
 mod bed;
 mod crds;
+mod e2e;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 
@@ -21,13 +25,23 @@ enum Command {
     /// A real cluster on this machine
     #[command(subcommand)]
     Bed(bed::Command),
+    /// Run scenarios on real clusters, all or the named ones
+    E2e { names: Vec<String> },
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    match Args::parse().command {
+async fn main() -> ExitCode {
+    let done = match Args::parse().command {
         Command::Crds => crds::write(),
         Command::Bed(command) => bed::run(command).await,
+        Command::E2e { names } => e2e::run(&names).await,
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
     }
 }
 

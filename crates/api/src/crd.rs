@@ -7,26 +7,54 @@ use serde_json::{Value, json};
 
 use crate::{Column, ColumnType, GROUP, VeleroResource, v1, v2alpha1};
 
-/// Every kind, in the order of their names.
+/// Every kind's definition, in the order of their names.
 #[must_use]
 pub fn all() -> Vec<Value> {
-    vec![
-        of::<v1::BackupRepository>(),
-        of::<v1::Backup>(),
-        of::<v1::BackupStorageLocation>(),
-        of::<v2alpha1::DataDownload>(),
-        of::<v2alpha1::DataUpload>(),
-        of::<v1::DeleteBackupRequest>(),
-        of::<v1::DownloadRequest>(),
-        of::<v1::PodVolumeBackup>(),
-        of::<v1::PodVolumeRestore>(),
-        of::<v1::Restore>(),
-        of::<v1::Schedule>(),
-        of::<v1::ServerStatusRequest>(),
-        of::<v1::VolumePluginBackup>(),
-        of::<v1::VolumePluginRestore>(),
-        of::<v1::VolumeSnapshotLocation>(),
-    ]
+    KINDS.iter().map(|kind| (kind.definition)()).collect()
+}
+
+/// A kind, for those who treat all alike.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// `Backup`.
+    pub name: &'static str,
+    /// `v1`.
+    pub version: &'static str,
+    /// `backups`.
+    pub plural: &'static str,
+    /// Its CustomResourceDefinition.
+    pub definition: fn() -> Value,
+    /// Reads an object as the kind's type and writes it again.
+    pub rewrite: fn(Value) -> serde_json::Result<Value>,
+}
+
+/// Every kind, in the order of their names.
+pub const KINDS: &[Kind] = &[
+    kind::<v1::BackupRepository>(),
+    kind::<v1::Backup>(),
+    kind::<v1::BackupStorageLocation>(),
+    kind::<v2alpha1::DataDownload>(),
+    kind::<v2alpha1::DataUpload>(),
+    kind::<v1::DeleteBackupRequest>(),
+    kind::<v1::DownloadRequest>(),
+    kind::<v1::PodVolumeBackup>(),
+    kind::<v1::PodVolumeRestore>(),
+    kind::<v1::Restore>(),
+    kind::<v1::Schedule>(),
+    kind::<v1::ServerStatusRequest>(),
+    kind::<v1::VolumePluginBackup>(),
+    kind::<v1::VolumePluginRestore>(),
+    kind::<v1::VolumeSnapshotLocation>(),
+];
+
+const fn kind<K: VeleroResource>() -> Kind {
+    Kind {
+        name: K::KIND,
+        version: K::VERSION,
+        plural: K::PLURAL,
+        definition: of::<K>,
+        rewrite: |object| serde_json::to_value(serde_json::from_value::<K>(object)?),
+    }
 }
 
 /// One kind's definition.

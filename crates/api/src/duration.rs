@@ -59,9 +59,11 @@ impl FromStr for Duration {
     type Err = BadDuration;
 
     fn from_str(text: &str) -> Result<Self, BadDuration> {
-        parse(text).map(Self::from_nanos).ok_or_else(|| BadDuration {
-            text: text.to_owned(),
-        })
+        parse(text)
+            .map(Self::from_nanos)
+            .ok_or_else(|| BadDuration {
+                text: text.to_owned(),
+            })
     }
 }
 
@@ -234,8 +236,16 @@ mod tests {
             ("7µs", 7_000, "7µs"),
             ("7μs", 7_000, "7µs"),
             ("12ns", 12, "12ns"),
-            ("2562047h47m16.854775807s", i64::MAX, "2562047h47m16.854775807s"),
-            ("-9223372036854775808ns", i64::MIN, "-2562047h47m16.854775808s"),
+            (
+                "2562047h47m16.854775807s",
+                i64::MAX,
+                "2562047h47m16.854775807s",
+            ),
+            (
+                "-9223372036854775808ns",
+                i64::MIN,
+                "-2562047h47m16.854775808s",
+            ),
         ] {
             let duration: Duration = text.parse().expect(text);
             assert_eq!(duration.nanos(), Ok(nanos), "{text}");
@@ -245,7 +255,17 @@ mod tests {
 
     #[test]
     fn bad_texts_survive_and_say_why() {
-        for text in ["", "-", "3 days", "1", "1d", ".s", "1h30", "9223372036854775808ns", "1h-1m"] {
+        for text in [
+            "",
+            "-",
+            "3 days",
+            "1",
+            "1d",
+            ".s",
+            "1h30",
+            "9223372036854775808ns",
+            "1h-1m",
+        ] {
             assert!(text.parse::<Duration>().is_err(), "{text}");
             let duration: Duration = serde_json::from_value(text.into()).unwrap();
             assert_eq!(serde_json::to_value(&duration).unwrap(), text);

@@ -19,3 +19,47 @@ use std::collections::BTreeMap;
 /// `<apiVersion>/<Kind>`, as `<namespace>/<name>` or `<name>`; those of a restore end in what was
 /// done, such as `(created)`.
 pub type ResourceList = BTreeMap<String, Vec<String>>;
+
+/// How the names of files end that begin with their backup's name, in `backups/<backup>/`.
+pub mod backup_suffix {
+    /// The archive with the objects.
+    pub const CONTENTS: &str = ".tar.gz";
+    /// The log.
+    pub const LOG: &str = "-logs.gz";
+    /// A list of [`PodVolumeBackup`](crate::v1::PodVolumeBackup), or `null`.
+    pub const POD_VOLUME_BACKUPS: &str = "-podvolumebackups.json.gz";
+    /// A list of [`Snapshot`](super::Snapshot), or `null`.
+    pub const VOLUME_SNAPSHOTS: &str = "-volumesnapshots.json.gz";
+    /// A list of [`BackupOperation`](super::BackupOperation).
+    pub const ITEM_OPERATIONS: &str = "-itemoperations.json.gz";
+    /// A [`ResourceList`](super::ResourceList).
+    pub const RESOURCE_LIST: &str = "-resource-list.json.gz";
+    /// [`Results`](super::Results).
+    pub const RESULTS: &str = "-results.gz";
+    /// A list of [`BackupVolumeInfo`](super::BackupVolumeInfo).
+    pub const VOLUME_INFO: &str = "-volumeinfo.json.gz";
+    /// VolumeSnapshots, as old versions wrote them.
+    pub const CSI_VOLUME_SNAPSHOTS: &str = "-csi-volumesnapshots.json.gz";
+    /// VolumeSnapshotContents, as old versions wrote them.
+    pub const CSI_VOLUME_SNAPSHOT_CONTENTS: &str = "-csi-volumesnapshotcontents.json.gz";
+    /// VolumeSnapshotClasses, as old versions wrote them.
+    pub const CSI_VOLUME_SNAPSHOT_CLASSES: &str = "-csi-volumesnapshotclasses.json.gz";
+}
+
+/// The backup itself, in `backups/<backup>/`: indented, not compressed, and what makes a backup exist.
+pub const BACKUP_OBJECT: &str = "velero-backup.json";
+
+/// How the names of files end that begin with `restore-` and their restore's name, in
+/// `restores/<restore>/`.
+pub mod restore_suffix {
+    /// The log.
+    pub const LOG: &str = "-logs.gz";
+    /// [`Results`](super::Results).
+    pub const RESULTS: &str = "-results.gz";
+    /// A [`ResourceList`](super::ResourceList).
+    pub const RESOURCE_LIST: &str = "-resource-list.json.gz";
+    /// A list of [`RestoreOperation`](super::RestoreOperation).
+    pub const ITEM_OPERATIONS: &str = "-itemoperations.json.gz";
+    /// A list of [`RestoreVolumeInfo`](super::RestoreVolumeInfo); the one name without `restore-`.
+    pub const VOLUME_INFO: &str = "-volumeinfo.json.gz";
+}

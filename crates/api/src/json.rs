@@ -61,7 +61,11 @@ impl<F: Formatter> Formatter for GoEscapes<F> {
         }
     }
 
-    fn write_string_fragment<W: Write + ?Sized>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+    fn write_string_fragment<W: Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
         let mut done = 0;
         for (at, c) in fragment.char_indices() {
             if matches!(c, '<' | '>' | '&' | '\u{2028}' | '\u{2029}') {
@@ -92,7 +96,17 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_go() {
-        let value = json!([1.0, -0.5, 1e21, 1e20, 1e-7, 0.000001, 123456789012345678.0, i64::MIN, u64::MAX]);
+        let value = json!([
+            1.0,
+            -0.5,
+            1e21,
+            1e20,
+            1e-7,
+            0.000001,
+            123456789012345678.0,
+            i64::MIN,
+            u64::MAX
+        ]);
         let text = String::from_utf8(super::to_vec(&value).unwrap()).unwrap();
         assert_eq!(
             text,

@@ -134,7 +134,8 @@ pub mod annotation {
     /// The VolumeSnapshotClass for a driver; the driver's name follows in lower case.
     pub const CSI_VOLUME_SNAPSHOT_CLASS_PREFIX: &str = "velero.io/csi-volumesnapshot-class_";
     /// The VolumeGroupSnapshotClass for a driver; the driver's name follows.
-    pub const CSI_VOLUME_GROUP_SNAPSHOT_CLASS_PREFIX: &str = "velero.io/csi-volumegroupsnapshot-class_";
+    pub const CSI_VOLUME_GROUP_SNAPSHOT_CLASS_PREFIX: &str =
+        "velero.io/csi-volumegroupsnapshot-class_";
     /// The VolumeGroupSnapshotClass for a claim.
     pub const CSI_VOLUME_GROUP_SNAPSHOT_CLASS: &str = "velero.io/csi-volume-group-snapshot-class";
     /// Volumes of a pod to copy file by file.
@@ -182,13 +183,16 @@ pub mod annotation {
     /// The restic snapshot of a volume, as very old versions wrote it; the volume's name follows.
     pub const LEGACY_SNAPSHOT_PREFIX: &str = "snapshot.velero.io/";
     /// The Secret to list snapshots with.
-    pub const SNAPSHOTTER_LIST_SECRET_NAME: &str = "csi.storage.k8s.io/snapshotter-list-secret-name";
+    pub const SNAPSHOTTER_LIST_SECRET_NAME: &str =
+        "csi.storage.k8s.io/snapshotter-list-secret-name";
     /// The namespace of that Secret.
-    pub const SNAPSHOTTER_LIST_SECRET_NAMESPACE: &str = "csi.storage.k8s.io/snapshotter-list-secret-namespace";
+    pub const SNAPSHOTTER_LIST_SECRET_NAMESPACE: &str =
+        "csi.storage.k8s.io/snapshotter-list-secret-namespace";
     /// The Secret to delete snapshots with.
     pub const SNAPSHOTTER_SECRET_NAME: &str = "csi.storage.k8s.io/snapshotter-secret-name";
     /// The namespace of that Secret.
-    pub const SNAPSHOTTER_SECRET_NAMESPACE: &str = "csi.storage.k8s.io/snapshotter-secret-namespace";
+    pub const SNAPSHOTTER_SECRET_NAMESPACE: &str =
+        "csi.storage.k8s.io/snapshotter-secret-namespace";
     /// Marks the default VolumeSnapshotClass.
     pub const IS_DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
 }
@@ -202,7 +206,8 @@ pub mod finalizer {
     /// On DataUpload and DataDownload, until their last phase.
     pub const DATA_UPLOAD_DOWNLOAD: &str = "velero.io/data-upload-download-finalizer";
     /// On VolumeSnapshotContents of older versions; only ever removed.
-    pub const VOLUME_SNAPSHOT_CONTENT_PROTECT: &str = "velero.io/volume-snapshot-content-protect-finalizer";
+    pub const VOLUME_SNAPSHOT_CONTENT_PROTECT: &str =
+        "velero.io/volume-snapshot-content-protect-finalizer";
 }
 
 /// The namespace of an installation that does not say otherwise.

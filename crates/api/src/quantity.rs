@@ -23,7 +23,9 @@ enum Family {
 
 /// A text that is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid quantity {text:?}: expected a number with an optional suffix, such as \"10Gi\" or \"500m\"")]
+#[error(
+    "invalid quantity {text:?}: expected a number with an optional suffix, such as \"10Gi\" or \"500m\""
+)]
 pub struct BadQuantity {
     text: String,
 }
@@ -75,7 +77,8 @@ fn parse(text: &str) -> Option<Quantity> {
     let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
     let scale = u32::try_from(fraction.len()).ok()?;
 
-    let (multiplier, family) = if let Some(power) = BINARY.iter().skip(1).position(|s| *s == suffix) {
+    let (multiplier, family) = if let Some(power) = BINARY.iter().skip(1).position(|s| *s == suffix)
+    {
         ((1_i128 << (10 * (power + 1))) * NANO, Family::Binary)
     } else if let Some(power) = DECIMAL.iter().position(|s| *s == suffix) {
         (1000_i128.pow(u32::try_from(power).ok()?), Family::Decimal)
@@ -91,7 +94,11 @@ fn parse(text: &str) -> Option<Quantity> {
     let divisor = 10_i128.checked_pow(scale)?;
     let rounded = scaled / divisor + i128::from(scaled % divisor != 0);
     Some(Quantity {
-        nanos: if text.starts_with('-') { -rounded } else { rounded },
+        nanos: if text.starts_with('-') {
+            -rounded
+        } else {
+            rounded
+        },
         family,
     })
 }
@@ -207,7 +214,9 @@ mod tests {
 
     #[test]
     fn bad_texts_are_refused() {
-        for text in ["", "Gi", "1gi", "1.2.3", "1 Gi", "--1", "1e", "1e400", "0x10", "٣"] {
+        for text in [
+            "", "Gi", "1gi", "1.2.3", "1 Gi", "--1", "1e", "1e400", "0x10", "٣",
+        ] {
             assert!(text.parse::<Quantity>().is_err(), "{text}");
         }
     }

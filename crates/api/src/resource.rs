@@ -6,7 +6,9 @@ use schemars::Schema;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// A kind of group `velero.io`.
-pub trait VeleroResource: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned {
+pub trait VeleroResource:
+    Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned
+{
     /// The kind, `Backup`.
     const KIND: &'static str;
     /// The version that is both served and stored, `v1`.

@@ -80,6 +80,10 @@ macro_rules! word {
 }
 
 #[cfg(test)]
+#[expect(
+    unreachable_pub,
+    reason = "the macro makes public types, here as elsewhere"
+)]
 mod tests {
     word! {
         /// A word for these tests.

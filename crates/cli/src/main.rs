@@ -47,7 +47,10 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|io| io.kind() == io::ErrorKind::BrokenPipe)
 }
 
-#[expect(clippy::print_stderr, reason = "talk goes to stderr, and here is where we talk")]
+#[expect(
+    clippy::print_stderr,
+    reason = "talk goes to stderr, and here is where we talk"
+)]
 fn say(message: &str) {
     eprintln!("{message}");
 }

@@ -97,7 +97,12 @@ pub struct Status {
 impl Bed {
     /// Builds what is missing and starts a bed. With an `owner`, the bed counts as abandoned once
     /// that process is gone.
-    pub async fn up(cache: &Cache, mode: Mode, owner: Option<Process>, say: Say<'_>) -> anyhow::Result<Self> {
+    pub async fn up(
+        cache: &Cache,
+        mode: Mode,
+        owner: Option<Process>,
+        say: Say<'_>,
+    ) -> anyhow::Result<Self> {
         if mode == Mode::Node {
             requirements::node()?;
         }
@@ -121,13 +126,18 @@ impl Bed {
         let mut lock = NodeLock::open(&NodeLock::path())?;
         let folder = cache.beds().join("node");
         if let Some(stale) = lock.stale()? {
-            say(&format!("cleaning up after the abandoned bed in {}", stale.bed.display()));
+            say(&format!(
+                "cleaning up after the abandoned bed in {}",
+                stale.bed.display()
+            ));
             end_node_bed(&stale.bed).await?;
         }
         end_node_bed(&folder).await?;
         let mut holder = Holder {
             bed: folder.clone(),
-            since: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            since: jiff::Timestamp::now()
+                .strftime("%Y-%m-%dT%H:%M:%SZ")
+                .to_string(),
             owner: owner.clone(),
             keeper: Process::me()?,
         };
@@ -155,7 +165,9 @@ impl Bed {
     /// Finds a running bed again.
     pub async fn attach(cache: &Cache, mode: Mode) -> anyhow::Result<Self> {
         for folder in bed_folders(cache)? {
-            let Some(state) = State::read(&folder) else { continue };
+            let Some(state) = State::read(&folder) else {
+                continue;
+            };
             if state.mode == mode && state.processes.iter().all(Process::is_alive) {
                 return Ok(Self {
                     cache: cache.clone(),
@@ -226,7 +238,11 @@ impl Bed {
 
     /// Makes an image and gives it to the node.
     pub(crate) fn import(&self, image: &Image) -> anyhow::Result<()> {
-        let machine = self.state.machine.as_ref().context("an API-only bed takes no images")?;
+        let machine = self
+            .state
+            .machine
+            .as_ref()
+            .context("an API-only bed takes no images")?;
         import(machine, &self.folder, image)
     }
 
@@ -281,9 +297,14 @@ pub fn status(cache: &Cache) -> anyhow::Result<Vec<Status>> {
 /// Ends API-only beds whose owner is gone.
 async fn sweep(cache: &Cache, say: Say<'_>) -> anyhow::Result<()> {
     for folder in bed_folders(cache)? {
-        let Some(state) = State::read(&folder) else { continue };
+        let Some(state) = State::read(&folder) else {
+            continue;
+        };
         if state.mode == Mode::Api && state.owner.is_some_and(|owner| !owner.is_alive()) {
-            say(&format!("cleaning up after the abandoned bed in {}", folder.display()));
+            say(&format!(
+                "cleaning up after the abandoned bed in {}",
+                folder.display()
+            ));
             end_api_bed(&folder).await?;
         }
     }
@@ -305,7 +326,10 @@ async fn end(folder: &Path, mode: Mode) -> anyhow::Result<()> {
 }
 
 async fn end_api_bed(folder: &Path) -> anyhow::Result<()> {
-    for process in State::read(folder).iter().flat_map(|s| s.processes.iter().rev()) {
+    for process in State::read(folder)
+        .iter()
+        .flat_map(|s| s.processes.iter().rev())
+    {
         process.kill().await?;
     }
     remove(folder).await
@@ -318,14 +342,16 @@ async fn end_node_bed(folder: &Path) -> anyhow::Result<()> {
 
 /// Removes a bed's folder; the kernel may need a moment to let go of it.
 async fn remove(folder: &Path) -> anyhow::Result<()> {
-    wait_for("the bed's folder to go", Duration::from_secs(20), async || {
-        match fs::remove_dir_all(folder) {
+    wait_for(
+        "the bed's folder to go",
+        Duration::from_secs(20),
+        async || match fs::remove_dir_all(folder) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(error).with_context(|| format!("remove {}", folder.display()))
             }
             _ => Ok(Some(())),
-        }
-    })
+        },
+    )
     .await
 }
 
@@ -353,7 +379,16 @@ async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
 fn import(machine: &Machine, folder: &Path, image: &Image) -> anyhow::Result<()> {
     let archive = folder.join("image.tar");
     image.write(&archive)?;
-    machine.run("ctr", &["-n", "k8s.io", "images", "import", &archive.to_string_lossy()])?;
+    machine.run(
+        "ctr",
+        &[
+            "-n",
+            "k8s.io",
+            "images",
+            "import",
+            &archive.to_string_lossy(),
+        ],
+    )?;
     fs::remove_file(archive)?;
     Ok(())
 }
@@ -410,8 +445,14 @@ impl<'a> Starter<'a> {
         let here = Ipv4Addr::LOCALHOST;
         let pki = self.prepare(here, api, s3)?;
         self.etcd(etcd, etcd_peer).await?;
-        self.api_server(&pki, here, api, etcd, &["--endpoint-reconciler-type", "none"])
-            .await?;
+        self.api_server(
+            &pki,
+            here,
+            api,
+            etcd,
+            &["--endpoint-reconciler-type", "none"],
+        )
+        .await?;
         self.s3(here, s3).await?;
         let client = self.api_ready().await?;
         self.controllers(&pki).await?;
@@ -474,13 +515,17 @@ impl<'a> Starter<'a> {
             "contexts": [{ "name": "bed", "context": { "cluster": "bed", "user": "admin" } }],
             "users": [{ "name": "admin", "user": { "token": self.token } }],
         });
-        pki::write_private(&kubeconfig(&self.folder), &serde_json::to_string_pretty(&config)?)?;
+        pki::write_private(
+            &kubeconfig(&self.folder),
+            &serde_json::to_string_pretty(&config)?,
+        )?;
         Ok(pki)
     }
 
     /// Starts one of the built programs.
     async fn start(&mut self, name: &str, args: &[&str]) -> anyhow::Result<()> {
-        self.start_with(name, self.cache.program(name), args, &[]).await
+        self.start_with(name, self.cache.program(name), args, &[])
+            .await
     }
 
     async fn start_with(
@@ -570,7 +615,10 @@ impl<'a> Starter<'a> {
             ("--service-cluster-ip-range", "10.96.0.0/16".into()),
             ("--allow-privileged", "true".into()),
         ];
-        let mut args: Vec<String> = args.into_iter().map(|(flag, value)| format!("{flag}={value}")).collect();
+        let mut args: Vec<String> = args
+            .into_iter()
+            .map(|(flag, value)| format!("{flag}={value}"))
+            .collect();
         args.extend(more.iter().map(|&flag| flag.to_owned()));
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         self.start("kube-apiserver", &args).await
@@ -616,7 +664,12 @@ impl<'a> Starter<'a> {
         self.start_with(
             "versitygw",
             self.cache.program("versitygw"),
-            &["--port", &format!("{here}:{port}"), "posix", &text(&s3.folder)],
+            &[
+                "--port",
+                &format!("{here}:{port}"),
+                "posix",
+                &text(&s3.folder),
+            ],
             &[
                 ("ROOT_ACCESS_KEY", &s3.access_key),
                 ("ROOT_SECRET_KEY", &s3.secret_key),
@@ -666,11 +719,18 @@ state = "/run/containerd"
                 { "type": "portmap", "capabilities": { "portMappings": true } },
             ],
         });
-        fs::write(folder.join("cni/10-bed.conflist"), serde_json::to_vec_pretty(&network)?)?;
+        fs::write(
+            folder.join("cni/10-bed.conflist"),
+            serde_json::to_vec_pretty(&network)?,
+        )?;
         let containerd = requirements::find("containerd").context("containerd is missing")?;
         self.start_with("containerd", containerd, &["--config", &text(&config)], &[])
             .await?;
-        let machine = self.state.machine.clone().context("containerd needs a machine")?;
+        let machine = self
+            .state
+            .machine
+            .clone()
+            .context("containerd needs a machine")?;
         wait_for("containerd", Duration::from_secs(60), async || {
             self.check()?;
             machine.run("ctr", &["version"]).map(Some)
@@ -754,25 +814,35 @@ state = "/run/containerd"
 
     async fn node_ready(&self, client: &Client) -> anyhow::Result<()> {
         let nodes: Api<Node> = Api::all(client.clone());
-        wait_for("the node to be ready", Duration::from_secs(120), async || {
-            self.check()?;
-            let Some(node) = nodes.get_opt(NODE).await? else {
-                return Ok(None);
-            };
-            let conditions = node.status.and_then(|s| s.conditions).unwrap_or_default();
-            let ready = conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
-            Ok(ready.then_some(()))
-        })
+        wait_for(
+            "the node to be ready",
+            Duration::from_secs(120),
+            async || {
+                self.check()?;
+                let Some(node) = nodes.get_opt(NODE).await? else {
+                    return Ok(None);
+                };
+                let conditions = node.status.and_then(|s| s.conditions).unwrap_or_default();
+                let ready = conditions
+                    .iter()
+                    .any(|c| c.type_ == "Ready" && c.status == "True");
+                Ok(ready.then_some(()))
+            },
+        )
         .await
     }
 
     /// Pods need their namespace's service account, which a controller makes.
     async fn accounts_ready(&self, client: &Client) -> anyhow::Result<()> {
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
-        wait_for("the default service account", Duration::from_secs(60), async || {
-            self.check()?;
-            Ok(accounts.get_opt("default").await?.map(drop))
-        })
+        wait_for(
+            "the default service account",
+            Duration::from_secs(60),
+            async || {
+                self.check()?;
+                Ok(accounts.get_opt("default").await?.map(drop))
+            },
+        )
         .await
     }
 }
@@ -795,7 +865,9 @@ fn base_images() -> anyhow::Result<[Image; 2]> {
         },
         Image {
             name: PAUSE.to_owned(),
-            entrypoint: ["/bin/busybox", "sleep", "2147483647"].map(String::from).to_vec(),
+            entrypoint: ["/bin/busybox", "sleep", "2147483647"]
+                .map(String::from)
+                .to_vec(),
             files,
             ..Default::default()
         },
@@ -822,7 +894,9 @@ fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
         }
         if held.len() == N {
             let ports: Vec<u16> = held.iter().map(|(port, _)| *port).collect();
-            return ports.try_into().map_err(|_| anyhow::anyhow!("counted wrong"));
+            return ports
+                .try_into()
+                .map_err(|_| anyhow::anyhow!("counted wrong"));
         }
     }
     bail!("no free ports on loopback")

@@ -41,7 +41,10 @@ const KUBERNETES_VERSION: &[(&str, &str)] = &[
     ("k8s.io/component-base/version.gitMajor", "1"),
     ("k8s.io/component-base/version.gitMinor", "34"),
 ];
-const VELERO_VERSION: &[(&str, &str)] = &[("github.com/vmware-tanzu/velero/pkg/buildinfo.Version", "v1.18.3")];
+const VELERO_VERSION: &[(&str, &str)] = &[(
+    "github.com/vmware-tanzu/velero/pkg/buildinfo.Version",
+    "v1.18.3",
+)];
 
 const fn program(name: &'static str, module: &'static str, package: &'static str) -> Program {
     Program {
@@ -82,7 +85,11 @@ pub const PROGRAMS: &[Program] = &[
         cgo: true,
         ..kubernetes("kubelet", "k8s.io/kubernetes/cmd/kubelet")
     },
-    program("versitygw", "versitygw", "github.com/versity/versitygw/cmd/versitygw"),
+    program(
+        "versitygw",
+        "versitygw",
+        "github.com/versity/versitygw/cmd/versitygw",
+    ),
     program("restic", "restic", "github.com/restic/restic/cmd/restic"),
     velero("velero", "github.com/vmware-tanzu/velero/cmd/velero"),
     velero(
@@ -106,10 +113,19 @@ pub fn all(cache: &Cache, say: Say<'_>) -> anyhow::Result<()> {
     }
     crate::requirements::go()?;
     for (at, program) in due.iter().enumerate() {
-        say(&format!("building {} ({} of {})", program.name, at + 1, due.len()));
+        say(&format!(
+            "building {} ({} of {})",
+            program.name,
+            at + 1,
+            due.len()
+        ));
         let began = Instant::now();
         program.build(cache)?;
-        say(&format!("built {} in {} s", program.name, began.elapsed().as_secs()));
+        say(&format!(
+            "built {} in {} s",
+            program.name,
+            began.elapsed().as_secs()
+        ));
     }
     Ok(())
 }
@@ -125,11 +141,16 @@ pub fn due(cache: &Cache) -> Vec<&'static str> {
 
 impl Program {
     fn folder(&self) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("go").join(self.module)
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("go")
+            .join(self.module)
     }
 
     fn link_flags(&self) -> String {
-        let settings = self.settings.iter().map(|(name, value)| format!(" -X {name}={value}"));
+        let settings = self
+            .settings
+            .iter()
+            .map(|(name, value)| format!(" -X {name}={value}"));
         format!("-s -w{}", settings.collect::<String>())
     }
 
@@ -140,8 +161,17 @@ impl Program {
             let path = self.folder().join(file);
             hash.update(fs::read(&path).with_context(|| format!("read {}", path.display()))?);
         }
-        hash.update(format!("{} {} {}", self.package, self.link_flags(), self.cgo));
-        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        hash.update(format!(
+            "{} {} {}",
+            self.package,
+            self.link_flags(),
+            self.cgo
+        ));
+        Ok(hash
+            .finalize()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect())
     }
 
     fn stamp(&self, cache: &Cache) -> PathBuf {

@@ -28,7 +28,8 @@ pub(crate) struct Image {
 }
 
 const FOLDERS: &[&str] = &[
-    "tmp", "bin", "usr", "usr/bin", "etc", "plugins", "home", "root", "var", "dev", "proc", "sys", "data",
+    "tmp", "bin", "usr", "usr/bin", "etc", "plugins", "home", "root", "var", "dev", "proc", "sys",
+    "data",
 ];
 
 impl Image {
@@ -75,7 +76,12 @@ impl Image {
             header.set_size(0);
             layer.append_data(&mut header, folder, std::io::empty())?;
         }
-        append(&mut layer, "etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
+        append(
+            &mut layer,
+            "etc/passwd",
+            0o644,
+            b"root:x:0:0:root:/root:/bin/sh\n",
+        )?;
         append(&mut layer, "etc/group", 0o644, b"root:x:0:\n")?;
         for (from, to) in &self.files {
             let file = File::open(from).with_context(|| format!("open {}", from.display()))?;
@@ -97,7 +103,12 @@ impl Image {
     }
 }
 
-fn append(archive: &mut Builder<impl Write>, name: &str, mode: u32, bytes: &[u8]) -> anyhow::Result<()> {
+fn append(
+    archive: &mut Builder<impl Write>,
+    name: &str,
+    mode: u32,
+    bytes: &[u8],
+) -> anyhow::Result<()> {
     let mut header = Header::new_gnu();
     header.set_mode(mode);
     header.set_size(bytes.len() as u64);

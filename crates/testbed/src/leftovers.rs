@@ -16,36 +16,61 @@ impl Snapshot {
         let mut add = |kind: &str, line: &str| {
             lines.insert(format!("{kind}: {}", line.trim()));
         };
-        for mount in fs::read_to_string("/proc/mounts").unwrap_or_default().lines() {
+        for mount in fs::read_to_string("/proc/mounts")
+            .unwrap_or_default()
+            .lines()
+        {
             add("mount", mount);
         }
         for link in names("/sys/class/net") {
             add("link", &link);
         }
-        for rule in run("iptables-save", &[]).lines().filter(|l| l.starts_with(['-', ':'])) {
+        for rule in run("iptables-save", &[])
+            .lines()
+            .filter(|l| l.starts_with(['-', ':']))
+        {
             // Counters differ from one moment to the next.
             add("rule", rule.split(" [").next().unwrap_or(rule));
         }
         for hierarchy in names("/sys/fs/cgroup") {
             for group in names(&format!("/sys/fs/cgroup/{hierarchy}")) {
-                if fs::metadata(format!("/sys/fs/cgroup/{hierarchy}/{group}")).is_ok_and(|m| m.is_dir()) {
+                if fs::metadata(format!("/sys/fs/cgroup/{hierarchy}/{group}"))
+                    .is_ok_and(|m| m.is_dir())
+                {
                     add("cgroup", &format!("{hierarchy}/{group}"));
                 }
             }
         }
-        for folder in ["/var/lib", "/var/run", "/opt", "/etc", "/usr/libexec", "/run/netns", "/var/log"] {
+        for folder in [
+            "/var/lib",
+            "/var/run",
+            "/opt",
+            "/etc",
+            "/usr/libexec",
+            "/run/netns",
+            "/var/log",
+        ] {
             for name in names(folder) {
                 add("entry", &format!("{folder}/{name}"));
             }
         }
-        for setting in ["vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops"] {
+        for setting in [
+            "vm/overcommit_memory",
+            "kernel/panic",
+            "kernel/panic_on_oops",
+        ] {
             let value = fs::read_to_string(format!("/proc/sys/{setting}")).unwrap_or_default();
             add("sysctl", &format!("{setting}={value}"));
         }
-        for pid in names("/proc").iter().filter(|name| name.parse::<u32>().is_ok()) {
+        for pid in names("/proc")
+            .iter()
+            .filter(|name| name.parse::<u32>().is_ok())
+        {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let is_zombie = state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'));
+            let is_zombie = state
+                .rsplit_once(") ")
+                .is_some_and(|(_, rest)| rest.starts_with('Z'));
             if PROCESSES.iter().any(|p| name.trim().starts_with(p)) && !is_zombie {
                 add("process", &format!("{} {pid}", name.trim()));
             }
@@ -67,9 +92,17 @@ impl Snapshot {
     #[must_use]
     pub fn counts(&self) -> String {
         let count = |kind: &str| self.lines.iter().filter(|l| l.starts_with(kind)).count();
-        ["mount", "link", "rule", "cgroup", "entry", "sysctl", "process"]
-            .map(|kind| format!("{} {kind}s", count(&format!("{kind}: "))))
-            .join(", ")
+        [
+            ("mount", "mounts"),
+            ("link", "links"),
+            ("rule", "firewall rules"),
+            ("cgroup", "cgroups"),
+            ("entry", "entries in system folders"),
+            ("sysctl", "kernel settings"),
+            ("process", "processes"),
+        ]
+        .map(|(kind, words)| format!("{} {words}", count(&format!("{kind}: "))))
+        .join(", ")
     }
 }
 

@@ -42,7 +42,11 @@ impl NodeLock {
     /// Where the lock is on this machine; `/run` is empty after a restart, as the lock should be.
     pub(crate) fn path() -> PathBuf {
         let folder = Path::new("/run/lock");
-        let folder = if folder.is_dir() { folder } else { Path::new("/tmp") };
+        let folder = if folder.is_dir() {
+            folder
+        } else {
+            Path::new("/tmp")
+        };
         folder.join("bowline-node-bed.json")
     }
 
@@ -54,7 +58,8 @@ impl NodeLock {
             .write(true)
             .open(path)
             .with_context(|| format!("open the lock {}", path.display()))?;
-        file.lock().with_context(|| format!("lock {}", path.display()))?;
+        file.lock()
+            .with_context(|| format!("lock {}", path.display()))?;
         Ok(Self {
             file,
             path: path.to_owned(),
@@ -68,9 +73,12 @@ impl NodeLock {
         if text.trim().is_empty() {
             return Ok(None);
         }
-        serde_json::from_str(&text)
-            .map(Some)
-            .with_context(|| format!("read the lock {}; remove it if no bed runs", self.path.display()))
+        serde_json::from_str(&text).map(Some).with_context(|| {
+            format!(
+                "read the lock {}; remove it if no bed runs",
+                self.path.display()
+            )
+        })
     }
 
     /// Fails if somebody has the bed; gives the holder whose bed is stale, if there is one.
@@ -146,7 +154,10 @@ mod tests {
         drop(lock);
         let mut lock = NodeLock::open(&path).unwrap();
         let refusal = lock.stale().unwrap_err().to_string();
-        assert!(refusal.contains("/somewhere") && refusal.contains("bed down"), "{refusal}");
+        assert!(
+            refusal.contains("/somewhere") && refusal.contains("bed down"),
+            "{refusal}"
+        );
 
         for stale in [holder(None, gone()), holder(Some(gone()), me)] {
             lock.set(&stale).unwrap();

@@ -80,7 +80,10 @@ impl Machine {
             .iter()
             .any(|hidden| folder.starts_with(hidden))
         {
-            bail!("the cache folder is in {}, which a node bed hides from itself", folder.display());
+            bail!(
+                "the cache folder is in {}, which a node bed hides from itself",
+                folder.display()
+            );
         }
         let made: Vec<PathBuf> = MOUNT_POINTS
             .iter()
@@ -117,10 +120,14 @@ impl Machine {
             .arg(INIT)
             .env("BED", folder);
         let outer = Process::start("machine", command, &log)?;
-        wait_for("the bed's namespaces", Duration::from_secs(20), async || {
-            outer.check()?;
-            Ok(fs::read_to_string(&log)?.contains("ready").then_some(()))
-        })
+        wait_for(
+            "the bed's namespaces",
+            Duration::from_secs(20),
+            async || {
+                outer.check()?;
+                Ok(fs::read_to_string(&log)?.contains("ready").then_some(()))
+            },
+        )
         .await?;
         let pid = process::child_of(outer.pid).context("the bed's namespaces have no process 1")?;
         Process::of("machine", pid, &log)
@@ -129,12 +136,20 @@ impl Machine {
     /// Links the namespaces with this machine.
     async fn link(&self) -> anyhow::Result<()> {
         let pid = self.init.pid.to_string();
-        ip(&["link", "add", LINK, "type", "veth", "peer", "name", "eth0", "netns", &pid])?;
+        ip(&[
+            "link", "add", LINK, "type", "veth", "peer", "name", "eth0", "netns", &pid,
+        ])?;
         ip(&["addr", "add", &format!("{OUTSIDE}/30"), "dev", LINK])?;
         ip(&["link", "set", LINK, "up"])?;
-        self.run("ip", &["addr", "add", &format!("{ADDRESS}/30"), "dev", "eth0"])?;
+        self.run(
+            "ip",
+            &["addr", "add", &format!("{ADDRESS}/30"), "dev", "eth0"],
+        )?;
         self.run("ip", &["link", "set", "eth0", "up"])?;
-        self.run("ip", &["route", "add", "default", "via", &OUTSIDE.to_string()])?;
+        self.run(
+            "ip",
+            &["route", "add", "default", "via", &OUTSIDE.to_string()],
+        )?;
         Ok(())
     }
 
@@ -146,7 +161,14 @@ impl Machine {
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command
-            .args(["--target", &self.init.pid.to_string(), "--net", "--mount", "--pid", "--"])
+            .args([
+                "--target",
+                &self.init.pid.to_string(),
+                "--net",
+                "--mount",
+                "--pid",
+                "--",
+            ])
             .arg(program);
         command
     }
@@ -157,12 +179,21 @@ impl Machine {
     }
 
     /// Starts a process inside. What is known of it is the program itself, not `nsenter` around it.
-    pub(crate) async fn start_process(&self, name: &str, command: Command, log: &Path) -> anyhow::Result<Process> {
+    pub(crate) async fn start_process(
+        &self,
+        name: &str,
+        command: Command,
+        log: &Path,
+    ) -> anyhow::Result<Process> {
         let outer = Process::start(name, command, log)?;
-        let inner = wait_for(&format!("{name} to start"), Duration::from_secs(20), async || {
-            outer.check()?;
-            Ok(process::child_of(outer.pid))
-        })
+        let inner = wait_for(
+            &format!("{name} to start"),
+            Duration::from_secs(20),
+            async || {
+                outer.check()?;
+                Ok(process::child_of(outer.pid))
+            },
+        )
         .await?;
         Process::of(name, inner, log)
     }
@@ -182,7 +213,8 @@ pub(crate) async fn end(folder: &Path) -> anyhow::Result<()> {
     let before: Before = serde_json::from_slice(&text)?;
     for (name, value) in &before.sysctls {
         if read_sysctl(name).as_ref() != Some(value) {
-            fs::write(Path::new("/proc/sys").join(name), value).with_context(|| format!("set sysctl {name} back"))?;
+            fs::write(Path::new("/proc/sys").join(name), value)
+                .with_context(|| format!("set sysctl {name} back"))?;
         }
     }
     for point in &before.made {
@@ -247,14 +279,17 @@ fn cgroups() -> Vec<PathBuf> {
 /// Where process 1 is put; its children stay with it.
 fn init_cgroup() -> PathBuf {
     let all = cgroups();
-    let pids = all.iter().find(|path| path.starts_with("/sys/fs/cgroup/pids"));
-    let chosen = pids.or(all.first()).cloned().unwrap_or_default();
+    let pids = all
+        .iter()
+        .find(|path| path.starts_with("/sys/fs/cgroup/pids"));
+    let chosen = pids.or_else(|| all.first()).cloned().unwrap_or_default();
     chosen.join("init")
 }
 
 fn make_cgroups() -> anyhow::Result<()> {
     for cgroup in cgroups() {
-        fs::create_dir_all(&cgroup).with_context(|| format!("create cgroup {}", cgroup.display()))?;
+        fs::create_dir_all(&cgroup)
+            .with_context(|| format!("create cgroup {}", cgroup.display()))?;
         // A new cpuset is empty and takes no process.
         for setting in ["cpuset.cpus", "cpuset.mems"] {
             let own = cgroup.join(setting);
@@ -270,24 +305,36 @@ fn make_cgroups() -> anyhow::Result<()> {
 
 /// Ends every process in the bed's cgroups and removes them.
 async fn end_cgroups() -> anyhow::Result<()> {
-    wait_for("the bed's processes to end", Duration::from_secs(30), async || {
-        let mut left = 0;
-        for folder in cgroups().iter().flat_map(|cgroup| folders(cgroup)) {
-            let procs = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-            for pid in procs.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
-                left += 1;
-                let _ = kill_process(pid, Signal::KILL);
+    wait_for(
+        "the bed's processes to end",
+        Duration::from_secs(30),
+        async || {
+            let mut left = 0;
+            for folder in cgroups().iter().flat_map(|cgroup| folders(cgroup)) {
+                let procs = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+                for pid in procs
+                    .lines()
+                    .filter_map(|line| Pid::from_raw(line.parse().ok()?))
+                {
+                    left += 1;
+                    let _ = kill_process(pid, Signal::KILL);
+                }
             }
-        }
-        Ok((left == 0).then_some(()))
-    })
+            Ok((left == 0).then_some(()))
+        },
+    )
     .await?;
-    wait_for("the bed's cgroups to go", Duration::from_secs(30), async || {
-        for folder in cgroups().iter().flat_map(|cgroup| folders(cgroup)) {
-            fs::remove_dir(&folder).with_context(|| format!("remove cgroup {}", folder.display()))?;
-        }
-        Ok(Some(()))
-    })
+    wait_for(
+        "the bed's cgroups to go",
+        Duration::from_secs(30),
+        async || {
+            for folder in cgroups().iter().flat_map(|cgroup| folders(cgroup)) {
+                fs::remove_dir(&folder)
+                    .with_context(|| format!("remove cgroup {}", folder.display()))?;
+            }
+            Ok(Some(()))
+        },
+    )
     .await
 }
 

@@ -4,9 +4,13 @@ use std::{fs, process::Command, time::Duration};
 
 use anyhow::{Context, bail};
 use bowline_api::{
-    names::{CLOUD_CREDENTIALS_KEY, CLOUD_CREDENTIALS_SECRET, DEFAULT_LOCATION, DEFAULT_NAMESPACE, SERVER},
+    names::{
+        CLOUD_CREDENTIALS_KEY, CLOUD_CREDENTIALS_SECRET, DEFAULT_LOCATION, DEFAULT_NAMESPACE,
+        SERVER,
+    },
     v1::{BackupStorageLocation, BackupStorageLocationPhase},
 };
+use jiff::Timestamp;
 use kube::Api;
 use serde_json::json;
 
@@ -22,6 +26,7 @@ use crate::{
 /// Puts Velero into the bed's cluster with its own `velero install`, node agents included, backing
 /// up into the bucket, and waits until it can.
 pub async fn install(scene: &Scene, bucket: &Bucket) -> anyhow::Result<()> {
+    let since = Timestamp::now();
     for image in images(scene)? {
         scene.bed().import(&image)?;
     }
@@ -29,14 +34,27 @@ pub async fn install(scene: &Scene, bucket: &Bucket) -> anyhow::Result<()> {
     fs::write(&credentials, bucket.credentials())?;
     let mut velero = scene.program("velero");
     velero
-        .args(["install", "--provider", "aws", "--use-node-agent", "--use-volume-snapshots=false"])
+        .args([
+            "install",
+            "--provider",
+            "aws",
+            "--use-node-agent",
+            "--use-volume-snapshots=false",
+        ])
         .args(["--image", &format!("velero/velero:v{VELERO}")])
-        .args(["--plugins", &format!("velero/velero-plugin-for-aws:v{VELERO_PLUGIN_FOR_AWS}")])
+        .args([
+            "--plugins",
+            &format!("velero/velero-plugin-for-aws:v{VELERO_PLUGIN_FOR_AWS}"),
+        ])
         .args(["--bucket", &bucket.name, "--secret-file"])
         .arg(&credentials)
-        .args(["--backup-location-config", &location_config(bucket), "--wait"]);
+        .args([
+            "--backup-location-config",
+            &location_config(bucket),
+            "--wait",
+        ]);
     run(velero).await?;
-    location_available(scene).await
+    location_available(scene, since).await
 }
 
 /// Takes Velero out of the cluster again.
@@ -51,9 +69,18 @@ pub async fn uninstall(scene: &Scene) -> anyhow::Result<()> {
 pub async fn prepare(scene: &Scene, bucket: &Bucket) -> anyhow::Result<()> {
     let crds = scene.folder().join("velero-crds.yaml");
     fs::write(&crds, run(crds_of_velero(scene)).await?)?;
-    scene.kubectl(&["apply", "-f", &crds.to_string_lossy()]).await?;
     scene
-        .kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "-l", "component=velero"])
+        .kubectl(&["apply", "-f", &crds.to_string_lossy()])
+        .await?;
+    scene
+        .kubectl(&[
+            "wait",
+            "--for=condition=Established",
+            "--timeout=60s",
+            "crd",
+            "-l",
+            "component=velero",
+        ])
         .await?;
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": DEFAULT_NAMESPACE } });
     scene.apply(&[namespace]).await?;
@@ -116,12 +143,20 @@ pub async fn serve(scene: &Scene, flags: &[&str]) -> anyhow::Result<Process> {
     command
         .args(["server", "--plugin-dir"])
         .arg(&plugins)
-        .args(["--namespace", DEFAULT_NAMESPACE, "--metrics-address", "127.0.0.1:0", "--profiler-address", ""])
+        .args([
+            "--namespace",
+            DEFAULT_NAMESPACE,
+            "--metrics-address",
+            "127.0.0.1:0",
+            "--profiler-address",
+            "",
+        ])
         .args(flags)
         .env("VELERO_NAMESPACE", DEFAULT_NAMESPACE)
         .current_dir(scene.folder());
+    let since = Timestamp::now();
     let server = scene.start("velero-server", command)?;
-    if let Err(error) = location_available(scene).await {
+    if let Err(error) = location_available(scene, since).await {
         server.check()?;
         return Err(error);
     }
@@ -139,8 +174,20 @@ pub fn crds_of_velero(scene: &Scene) -> Command {
 /// Removes Velero's namespace and CRDs, and with them every object of its kinds.
 pub async fn remove(scene: &Scene) -> anyhow::Result<()> {
     for what in [
-        ["delete", "crd", "-l", "component=velero", "--ignore-not-found"],
-        ["delete", "namespace", DEFAULT_NAMESPACE, "--ignore-not-found", "--timeout=120s"],
+        [
+            "delete",
+            "crd",
+            "-l",
+            "component=velero",
+            "--ignore-not-found",
+        ],
+        [
+            "delete",
+            "namespace",
+            DEFAULT_NAMESPACE,
+            "--ignore-not-found",
+            "--timeout=120s",
+        ],
     ] {
         scene.kubectl(&what).await?;
     }
@@ -154,24 +201,31 @@ fn location_config(bucket: &Bucket) -> String {
     )
 }
 
-/// Waits until a server has validated the default location anew.
-async fn location_available(scene: &Scene) -> anyhow::Result<()> {
+/// Waits until a server has validated the default location since then.
+async fn location_available(scene: &Scene, since: Timestamp) -> anyhow::Result<()> {
     let locations: Api<BackupStorageLocation> = Api::namespaced(scene.client(), DEFAULT_NAMESPACE);
-    let since = jiff::Timestamp::now();
-    wait_for("the location to be available", Duration::from_secs(120), async || {
-        let Some(location) = locations.get_opt(DEFAULT_LOCATION).await? else {
-            bail!("there is no location {DEFAULT_LOCATION}");
-        };
-        let status = location.status.context("no status yet")?;
-        let looked = status.last_validation_time.is_some_and(|time| {
-            // Whole seconds on the wire.
-            time.0.as_second() >= since.as_second()
-        });
-        if looked && status.phase == Some(BackupStorageLocationPhase::Available) {
-            return Ok(Some(()));
-        }
-        bail!("phase {:?}, {}", status.phase, status.message.unwrap_or_default())
-    })
+    wait_for(
+        "the location to be available",
+        Duration::from_secs(120),
+        async || {
+            let Some(location) = locations.get_opt(DEFAULT_LOCATION).await? else {
+                bail!("there is no location {DEFAULT_LOCATION}");
+            };
+            let status = location.status.context("no status yet")?;
+            let looked = status.last_validation_time.is_some_and(|time| {
+                // Whole seconds on the wire.
+                time.0.as_second() >= since.as_second()
+            });
+            if looked && status.phase == Some(BackupStorageLocationPhase::Available) {
+                return Ok(Some(()));
+            }
+            bail!(
+                "phase {:?}, {}",
+                status.phase,
+                status.message.unwrap_or_default()
+            )
+        },
+    )
     .await
 }
 

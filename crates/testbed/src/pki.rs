@@ -10,7 +10,8 @@ use std::{
 
 use anyhow::Context;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair, SanType,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+    SanType,
 };
 
 /// Files in a bed's `pki` folder.
@@ -38,10 +39,20 @@ impl Pki {
         pki.write("ca.crt", &authority.pem())?;
 
         let mut server = CertificateParams::new(
-            ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"].map(String::from),
+            [
+                "kubernetes",
+                "kubernetes.default",
+                "kubernetes.default.svc",
+                "localhost",
+            ]
+            .map(String::from),
         )?;
         server.distinguished_name = name("kube-apiserver", None);
-        for ip in [address, IpAddr::from([127, 0, 0, 1]), SERVICE_ADDRESS.into()] {
+        for ip in [
+            address,
+            IpAddr::from([127, 0, 0, 1]),
+            SERVICE_ADDRESS.into(),
+        ] {
             server.subject_alt_names.push(SanType::IpAddress(ip));
         }
         pki.sign("apiserver", server, &authority)?;
@@ -58,7 +69,10 @@ impl Pki {
         let accounts = KeyPair::generate()?;
         pki.write("sa.key", &accounts.serialize_pem())?;
         pki.write("sa.pub", &accounts.public_key_pem())?;
-        pki.write("tokens.csv", &format!("{admin_token},admin,admin,\"system:masters\"\n"))?;
+        pki.write(
+            "tokens.csv",
+            &format!("{admin_token},admin,admin,\"system:masters\"\n"),
+        )?;
         Ok(pki)
     }
 
@@ -105,5 +119,9 @@ fn name(common: &str, organisation: Option<&str>) -> DistinguishedName {
 
 /// A secret that nobody can guess.
 pub(crate) fn random_token() -> String {
-    format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
+    format!(
+        "{}{}",
+        uuid::Uuid::new_v4().simple(),
+        uuid::Uuid::new_v4().simple()
+    )
 }

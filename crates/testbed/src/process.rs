@@ -48,7 +48,11 @@ impl Process {
     /// The running process with this id.
     pub fn of(name: &str, pid: i32, log: &Path) -> anyhow::Result<Self> {
         let Some(stat) = Stat::of(pid) else {
-            bail!("{name} ended at once; see {}:\n{}", log.display(), tail(log, 15));
+            bail!(
+                "{name} ended at once; see {}:\n{}",
+                log.display(),
+                tail(log, 15)
+            );
         };
         Ok(Self {
             name: name.to_owned(),
@@ -60,7 +64,11 @@ impl Process {
 
     /// This very program.
     pub fn me() -> anyhow::Result<Self> {
-        Self::of("self", i32::try_from(std::process::id())?, Path::new("/dev/null"))
+        Self::of(
+            "self",
+            i32::try_from(std::process::id())?,
+            Path::new("/dev/null"),
+        )
     }
 
     /// Whether it still runs.
@@ -89,18 +97,26 @@ impl Process {
         let pid = Pid::from_raw(self.pid).context("process id 0")?;
         match kill_process(pid, signal) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-            Err(error) => return Err(error).with_context(|| format!("end {} ({})", self.name, self.pid)),
+            Err(error) => {
+                return Err(error).with_context(|| format!("end {} ({})", self.name, self.pid));
+            }
         }
-        wait_for(&format!("{} ({}) to end", self.name, self.pid), limit, async || {
-            Ok((!self.is_alive()).then_some(()))
-        })
+        wait_for(
+            &format!("{} ({}) to end", self.name, self.pid),
+            limit,
+            async || Ok((!self.is_alive()).then_some(())),
+        )
         .await
     }
 
     /// Fails with the end of its log if it no longer runs.
     pub fn check(&self) -> anyhow::Result<()> {
         if !self.is_alive() {
-            bail!("{} has ended; its log ends with:\n{}", self.name, tail(&self.log, 15));
+            bail!(
+                "{} has ended; its log ends with:\n{}",
+                self.name,
+                tail(&self.log, 15)
+            );
         }
         Ok(())
     }
@@ -166,7 +182,13 @@ mod tests {
         assert!(process.is_alive());
         process.kill().await.unwrap();
         assert!(!process.is_alive());
-        assert!(process.check().unwrap_err().to_string().contains("sleeper has ended"));
+        assert!(
+            process
+                .check()
+                .unwrap_err()
+                .to_string()
+                .contains("sleeper has ended")
+        );
         process.kill().await.unwrap();
     }
 

@@ -95,5 +95,6 @@ pub(crate) fn busybox() -> anyhow::Result<PathBuf> {
 fn is_dynamic(path: &Path) -> bool {
     let bytes = fs::read(path).unwrap_or_default();
     let head = &bytes[..bytes.len().min(4096)];
-    head.windows(8).any(|w| w == b"ld-linux" || w == b"/ld-musl")
+    head.windows(8)
+        .any(|w| w == b"ld-linux" || w == b"/ld-musl")
 }

@@ -11,12 +11,7 @@ use std::{
 use anyhow::{anyhow, bail};
 use futures::{FutureExt, future::LocalBoxFuture};
 
-use crate::{
-    Bed, Cache, Mode, Process, Say,
-    leftovers::Snapshot,
-    requirements,
-    scene::Scene,
-};
+use crate::{Bed, Cache, Mode, Process, Say, leftovers::Snapshot, requirements, scene::Scene};
 
 /// A promise, as a story on a bed.
 pub struct Scenario {
@@ -62,7 +57,10 @@ pub async fn run(
     for name in names {
         if !all.iter().any(|s| s.name == name) {
             let known: Vec<&str> = all.iter().map(|s| s.name).collect();
-            bail!("no scenario is called {name}; there are {}", known.join(", "));
+            bail!(
+                "no scenario is called {name}; there are {}",
+                known.join(", ")
+            );
         }
     }
     let chosen: Vec<&Scenario> = all
@@ -82,7 +80,12 @@ pub async fn run(
         };
         if let Err(lack) = lack {
             for scenario in chosen {
-                report.add(scenario.name, Verdict::Skipped(lack.to_string()), Duration::ZERO, say);
+                report.add(
+                    scenario.name,
+                    Verdict::Skipped(lack.to_string()),
+                    Duration::ZERO,
+                    say,
+                );
             }
             continue;
         }
@@ -109,7 +112,10 @@ async fn on_a_bed(
 ) -> anyhow::Result<()> {
     let began = Instant::now();
     let bed = Bed::up(cache, mode, Some(Process::me()?), say).await?;
-    say(&format!("{mode:?} bed up in {:.1} s", began.elapsed().as_secs_f64()));
+    say(&format!(
+        "{mode:?} bed up in {:.1} s",
+        began.elapsed().as_secs_f64()
+    ));
     for scenario in chosen {
         let began = Instant::now();
         let verdict = match play(&bed, bowline, scenario, say).await {
@@ -121,7 +127,12 @@ async fn on_a_bed(
     bed.down().await
 }
 
-async fn play(bed: &Bed, bowline: &Path, scenario: &Scenario, say: Say<'_>) -> anyhow::Result<String> {
+async fn play(
+    bed: &Bed,
+    bowline: &Path,
+    scenario: &Scenario,
+    say: Say<'_>,
+) -> anyhow::Result<String> {
     let scene = Scene::new(bed, bowline)?;
     let story = AssertUnwindSafe((scenario.play)(&scene)).catch_unwind();
     let outcome = match tokio::time::timeout(LIMIT, story).await {
@@ -134,7 +145,11 @@ async fn play(bed: &Bed, bowline: &Path, scenario: &Scenario, say: Say<'_>) -> a
         Err(_) => Err(anyhow!("not done after {} s", LIMIT.as_secs())),
     };
     if let Err(error) = &outcome {
-        say(&format!("{} failed: {error:#}\n{}", scenario.name, scene.diagnose().await));
+        say(&format!(
+            "{} failed: {error:#}\n{}",
+            scenario.name,
+            scene.diagnose().await
+        ));
     }
     let ended = scene.end().await;
     let figures = outcome?;
@@ -151,7 +166,10 @@ impl Report {
     /// Nothing failed.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        !self.rows.iter().any(|(_, verdict, _)| matches!(verdict, Verdict::Failed(_)))
+        !self
+            .rows
+            .iter()
+            .any(|(_, verdict, _)| matches!(verdict, Verdict::Failed(_)))
     }
 }
 
@@ -174,7 +192,12 @@ impl Verdict {
 /// The table, and the counts on a line of their own.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+        let width = self
+            .rows
+            .iter()
+            .map(|(name, ..)| name.len())
+            .max()
+            .unwrap_or(0);
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for (name, verdict, took) in &self.rows {
             let mut lines = verdict.text().lines();

@@ -111,9 +111,11 @@ impl Scene {
         let all: Api<Namespace> = Api::all(self.client());
         all.create(&PostParams::default(), &namespace).await?;
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), &name);
-        wait_for("the namespace's service account", Duration::from_secs(60), async || {
-            Ok(accounts.get_opt("default").await?.map(drop))
-        })
+        wait_for(
+            "the namespace's service account",
+            Duration::from_secs(60),
+            async || Ok(accounts.get_opt("default").await?.map(drop)),
+        )
         .await?;
         Ok(name)
     }
@@ -154,7 +156,9 @@ impl Scene {
         let file = self.folder.join("apply.json");
         let list = serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": objects });
         fs::write(&file, serde_json::to_vec(&list)?)?;
-        self.kubectl(&["apply", "-f", &file.to_string_lossy()]).await.map(drop)
+        self.kubectl(&["apply", "-f", &file.to_string_lossy()])
+            .await
+            .map(drop)
     }
 
     /// Starts a process that ends with the scene at the latest.
@@ -166,31 +170,32 @@ impl Scene {
     }
 
     fn processes(&self) -> std::sync::MutexGuard<'_, Vec<Process>> {
-        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.processes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the scene's processes and removes its namespaces.
+    /// Ends the scene's processes and has its namespaces removed. That they are gone is not waited
+    /// for: no other scene uses their names.
     pub async fn end(self) -> anyhow::Result<()> {
         let processes = std::mem::take(&mut *self.processes());
         for process in processes {
             process.kill().await?;
         }
         let all: Api<Namespace> = Api::all(self.client());
-        let own = self.namespaces().await?;
-        for name in &own {
-            all.delete(name, &DeleteParams::default()).await?;
+        for name in self.namespaces().await? {
+            all.delete(&name, &DeleteParams::default()).await?;
         }
-        wait_for("the scene's namespaces to go", Duration::from_secs(120), async || {
-            Ok(self.namespaces().await?.is_empty().then_some(()))
-        })
-        .await
+        Ok(())
     }
 
     async fn namespaces(&self) -> anyhow::Result<Vec<String>> {
         let all: Api<Namespace> = Api::all(self.client());
         let all = all.list(&ListParams::default()).await?;
         let names = all.iter().map(ResourceExt::name_any);
-        Ok(names.filter(|name| name.starts_with(&self.prefix)).collect())
+        Ok(names
+            .filter(|name| name.starts_with(&self.prefix))
+            .collect())
     }
 
     /// Everything that may say why: events, phases, pods and logs.
@@ -256,7 +261,10 @@ impl Scene {
 }
 
 /// Every object of group `velero.io` in a namespace, with its kind.
-pub async fn velero_objects(client: &Client, namespace: &str) -> anyhow::Result<Vec<(String, Value)>> {
+pub async fn velero_objects(
+    client: &Client,
+    namespace: &str,
+) -> anyhow::Result<Vec<(String, Value)>> {
     let mut found = Vec::new();
     let groups = kube::discovery::Discovery::new(client.clone())
         .filter(&[bowline_api::GROUP])
@@ -264,7 +272,12 @@ pub async fn velero_objects(client: &Client, namespace: &str) -> anyhow::Result<
         .await?;
     let resources: BTreeMap<String, ApiResource> = groups
         .groups()
-        .flat_map(|group| group.versioned_resources("v1").into_iter().chain(group.versioned_resources("v2alpha1")))
+        .flat_map(|group| {
+            group
+                .versioned_resources("v1")
+                .into_iter()
+                .chain(group.versioned_resources("v2alpha1"))
+        })
         .filter(|(_, capabilities)| capabilities.scope == Scope::Namespaced)
         .map(|(resource, _)| (resource.kind.clone(), resource))
         .collect();
@@ -281,8 +294,15 @@ pub async fn velero_objects(client: &Client, namespace: &str) -> anyhow::Result<
 pub async fn run(command: Command) -> anyhow::Result<String> {
     let shown = format!(
         "{} {}",
-        Path::new(command.get_program()).file_name().unwrap_or_default().display(),
-        command.get_args().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        Path::new(command.get_program())
+            .file_name()
+            .unwrap_or_default()
+            .display(),
+        command
+            .get_args()
+            .map(|a| a.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ")
     );
     let mut command = tokio::process::Command::from(command);
     let output = command

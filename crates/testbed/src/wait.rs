@@ -8,7 +8,11 @@ const STEP: Duration = Duration::from_millis(100);
 
 /// Asks until the answer is `Some`, at most so long. An error is not final: the last one is the
 /// reason if time runs out.
-pub async fn wait_for<T, F>(what: &str, limit: Duration, mut ask: impl FnMut() -> F) -> anyhow::Result<T>
+pub async fn wait_for<T, F>(
+    what: &str,
+    limit: Duration,
+    mut ask: impl FnMut() -> F,
+) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<Option<T>>>,
 {

@@ -187,9 +187,18 @@ mod tests {
     #[test]
     fn both_spellings_of_progress_are_read() {
         for (read, written) in [
-            (json!({"totalBytes": 9, "bytesDone": 4}), json!({"totalBytes": 9, "bytesDone": 4})),
-            (json!({"TotalBytes": 9, "BytesDone": 4}), json!({"totalBytes": 9, "bytesDone": 4})),
-            (json!({"TotalBytes": 1, "totalBytes": 9, "rate": 3}), json!({"totalBytes": 9, "rate": 3})),
+            (
+                json!({"totalBytes": 9, "bytesDone": 4}),
+                json!({"totalBytes": 9, "bytesDone": 4}),
+            ),
+            (
+                json!({"TotalBytes": 9, "BytesDone": 4}),
+                json!({"totalBytes": 9, "bytesDone": 4}),
+            ),
+            (
+                json!({"TotalBytes": 1, "totalBytes": 9, "rate": 3}),
+                json!({"totalBytes": 9, "rate": 3}),
+            ),
             (json!({}), json!({})),
         ] {
             let progress: VolumeOperationProgress = serde_json::from_value(read).unwrap();

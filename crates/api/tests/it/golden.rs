@@ -11,9 +11,12 @@ use std::{
 };
 
 use bowline_api::{
-    VeleroResource,
-    files::{BackupOperation, BackupVolumeInfo, ResourceList, RestoreOperation, RestoreVolumeInfo, Results, Snapshot},
-    json, v1, v2alpha1,
+    crd::{KINDS, Kind},
+    files::{
+        BACKUP_OBJECT, BackupOperation, BackupVolumeInfo, ResourceList, RestoreOperation,
+        RestoreVolumeInfo, Results, Snapshot, backup_suffix as suffix,
+    },
+    json, v1,
 };
 use flate2::read::GzDecoder;
 use serde::{Serialize, de::DeserializeOwned};
@@ -50,24 +53,17 @@ fn through<T: Serialize + DeserializeOwned>(value: &Value) -> Value {
 }
 
 fn through_kind(object: &Value) -> Value {
-    fn matches<K: VeleroResource>(object: &Value) -> Option<Value> {
-        let api_version = format!("velero.io/{}", K::VERSION);
-        (object["kind"] == K::KIND && object["apiVersion"] == api_version.as_str()).then(|| through::<K>(object))
-    }
-    matches::<v1::Backup>(object)
-        .or_else(|| matches::<v1::Restore>(object))
-        .or_else(|| matches::<v1::Schedule>(object))
-        .or_else(|| matches::<v1::BackupStorageLocation>(object))
-        .or_else(|| matches::<v1::VolumeSnapshotLocation>(object))
-        .or_else(|| matches::<v1::PodVolumeBackup>(object))
-        .or_else(|| matches::<v1::PodVolumeRestore>(object))
-        .or_else(|| matches::<v1::BackupRepository>(object))
-        .or_else(|| matches::<v1::DeleteBackupRequest>(object))
-        .or_else(|| matches::<v1::DownloadRequest>(object))
-        .or_else(|| matches::<v1::ServerStatusRequest>(object))
-        .or_else(|| matches::<v2alpha1::DataUpload>(object))
-        .or_else(|| matches::<v2alpha1::DataDownload>(object))
-        .unwrap_or_else(|| panic!("a kind without a type: {} {}", object["apiVersion"], object["kind"]))
+    let is_it = |kind: &&Kind| {
+        object["kind"] == kind.name
+            && object["apiVersion"] == format!("velero.io/{}", kind.version).as_str()
+    };
+    let Some(kind) = KINDS.iter().find(is_it) else {
+        panic!(
+            "a kind without a type: {} {}",
+            object["apiVersion"], object["kind"]
+        );
+    };
+    (kind.rewrite)(object.clone()).expect("readable and writable")
 }
 
 #[test]
@@ -96,7 +92,10 @@ fn printed_objects_round_trip() {
         let mut object: Value = serde_saphyr::from_str(printed).unwrap();
         let written = through_kind(&object);
         if object["metadata"]["creationTimestamp"].is_null() {
-            object["metadata"].as_object_mut().unwrap().remove("creationTimestamp");
+            object["metadata"]
+                .as_object_mut()
+                .unwrap()
+                .remove("creationTimestamp");
         }
         assert_eq!(written, object, "{}", path.display());
         count(&mut counts, object["kind"].as_str().unwrap());
@@ -111,41 +110,46 @@ fn bucket_files_round_trip() {
     for path in golden("bucket") {
         let name = path.file_name().unwrap().to_str().unwrap();
         let restore = path.to_str().unwrap().contains("/restores/");
-        let kind = if name == "velero-backup.json" {
+        let kind = if name == BACKUP_OBJECT {
             let object: Value = serde_json::from_reader(File::open(&path).unwrap()).unwrap();
             assert_eq!(through_kind(&object), object, "{}", path.display());
-            "velero-backup.json"
-        } else if name.ends_with("-podvolumebackups.json.gz") {
+            BACKUP_OBJECT
+        } else if name.ends_with(suffix::POD_VOLUME_BACKUPS) {
             let list: Value = serde_json::from_slice(&gunzip(&path)).unwrap();
-            assert_eq!(through::<Option<Vec<v1::PodVolumeBackup>>>(&list), list, "{}", path.display());
+            assert_eq!(
+                through::<Option<Vec<v1::PodVolumeBackup>>>(&list),
+                list,
+                "{}",
+                path.display()
+            );
             "podvolumebackups"
-        } else if name.ends_with("-volumesnapshots.json.gz") {
+        } else if name.ends_with(suffix::VOLUME_SNAPSHOTS) {
             same_bytes::<Option<Vec<Snapshot>>>(&path);
             "volumesnapshots"
-        } else if name.ends_with("-itemoperations.json.gz") && restore {
+        } else if name.ends_with(suffix::ITEM_OPERATIONS) && restore {
             same_bytes::<Vec<RestoreOperation>>(&path);
             "restore itemoperations"
-        } else if name.ends_with("-itemoperations.json.gz") {
+        } else if name.ends_with(suffix::ITEM_OPERATIONS) {
             same_bytes::<Vec<BackupOperation>>(&path);
             "itemoperations"
-        } else if name.ends_with("-resource-list.json.gz") {
+        } else if name.ends_with(suffix::RESOURCE_LIST) {
             same_bytes::<ResourceList>(&path);
             "resource-list"
-        } else if name.ends_with("-results.gz") {
+        } else if name.ends_with(suffix::RESULTS) {
             same_bytes::<Results>(&path);
             "results"
-        } else if name.ends_with("-volumeinfo.json.gz") && restore {
+        } else if name.ends_with(suffix::VOLUME_INFO) && restore {
             same_bytes::<Vec<RestoreVolumeInfo>>(&path);
             "restore volumeinfo"
-        } else if name.ends_with("-volumeinfo.json.gz") {
+        } else if name.ends_with(suffix::VOLUME_INFO) {
             same_bytes::<Vec<BackupVolumeInfo>>(&path);
             "volumeinfo"
-        } else if name.ends_with(".tar.gz") {
+        } else if name.ends_with(suffix::CONTENTS) {
             for _ in 0..archive_entries(&path) {
                 count(&mut counts, "archive entry");
             }
             "archive"
-        } else if name.ends_with("-logs.gz") {
+        } else if name.ends_with(suffix::LOG) {
             "log (not JSON, left alone)"
         } else {
             panic!("a file without a type: {}", path.display());
@@ -183,12 +187,17 @@ fn rare_entries_round_trip() {
 
 fn rare<T: Serialize + DeserializeOwned>(text: &str) -> (String, String) {
     let read: T = serde_json::from_str(text).unwrap();
-    (text.to_owned(), String::from_utf8(json::to_vec(&read).unwrap()).unwrap())
+    (
+        text.to_owned(),
+        String::from_utf8(json::to_vec(&read).unwrap()).unwrap(),
+    )
 }
 
 fn gunzip(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
-    GzDecoder::new(File::open(path).unwrap()).read_to_end(&mut bytes).unwrap();
+    GzDecoder::new(File::open(path).unwrap())
+        .read_to_end(&mut bytes)
+        .unwrap();
     bytes
 }
 

@@ -81,14 +81,26 @@ fn an_object_without_a_spec_is_readable() {
 fn a_bad_duration_does_not_hide_the_object() {
     let object = json!({"metadata": {"name": "b"}, "spec": {"ttl": "3 days"}});
     let backup: v1::Backup = serde_json::from_value(object.clone()).unwrap();
-    let why = backup.spec.ttl.as_ref().unwrap().nanos().unwrap_err().to_string();
+    let why = backup
+        .spec
+        .ttl
+        .as_ref()
+        .unwrap()
+        .nanos()
+        .unwrap_err()
+        .to_string();
     assert!(why.contains("3 days"), "{why}");
     assert_eq!(serde_json::to_value(backup).unwrap(), object);
 }
 
 #[test]
 fn absent_and_empty_are_told_apart() {
-    for spec in [json!({}), json!({"ttl": "0s"}), json!({"includedNamespaces": []}), json!({"hooks": {}})] {
+    for spec in [
+        json!({}),
+        json!({"ttl": "0s"}),
+        json!({"includedNamespaces": []}),
+        json!({"hooks": {}}),
+    ] {
         let object = json!({"metadata": {}, "spec": spec});
         let read: v1::Backup = serde_json::from_value(object.clone()).unwrap();
         assert_eq!(serde_json::to_value(read).unwrap(), object);

@@ -77,7 +77,8 @@ async fn client(args: &Args) -> anyhow::Result<Client> {
     };
     let config = match &args.kubeconfig {
         Some(path) => {
-            let file = Kubeconfig::read_from(path).with_context(|| format!("read kubeconfig {}", path.display()))?;
+            let file = Kubeconfig::read_from(path)
+                .with_context(|| format!("read kubeconfig {}", path.display()))?;
             Config::from_custom_kubeconfig(file, &options).await?
         }
         None if args.kubecontext.is_some() => Config::from_kubeconfig(&options).await?,
@@ -97,16 +98,21 @@ async fn install(
     let object: CustomResourceDefinition = serde_json::from_value(crd.clone())?;
     let name = object.name_any();
     let done = if apply {
-        api.patch(&name, &PatchParams::apply("bowline").force(), &Patch::Apply(crd))
-            .await
-            .with_context(|| format!("apply CustomResourceDefinition {name}"))?;
+        api.patch(
+            &name,
+            &PatchParams::apply("bowline").force(),
+            &Patch::Apply(crd),
+        )
+        .await
+        .with_context(|| format!("apply CustomResourceDefinition {name}"))?;
         "applied"
     } else {
         match api.create(&PostParams::default(), &object).await {
             Ok(_) => "created",
             Err(kube::Error::Api(status)) if status.code == 409 => "already exists, proceeding",
             Err(error) => {
-                return Err(error).with_context(|| format!("create CustomResourceDefinition {name}"));
+                return Err(error)
+                    .with_context(|| format!("create CustomResourceDefinition {name}"));
             }
         }
     };
@@ -114,7 +120,10 @@ async fn install(
     Ok(())
 }
 
-async fn wait_until_served(api: &Api<CustomResourceDefinition>, crds: &[Value]) -> anyhow::Result<()> {
+async fn wait_until_served(
+    api: &Api<CustomResourceDefinition>,
+    crds: &[Value],
+) -> anyhow::Result<()> {
     let deadline = tokio::time::Instant::now() + READY_TIMEOUT;
     for crd in crds {
         let name = crd["metadata"]["name"].as_str().unwrap_or_default();

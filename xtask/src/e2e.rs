@@ -1,0 +1,34 @@
+//! `cargo xtask e2e`: the scenarios on real clusters.
+
+use std::{env, process::Command};
+
+use anyhow::{Context, bail};
+use bowline_testbed::{Cache, bed, run, scenarios};
+
+use crate::say;
+
+pub(crate) async fn run(names: &[String]) -> anyhow::Result<()> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .current_dir(crate::root())
+        .args(["build", "--quiet", "--package", "bowline"])
+        .status()?;
+    if !built.success() {
+        bail!("bowline does not build");
+    }
+    // Cargo puts both programs of a profile into one folder.
+    let bowline = env::current_exe()?.with_file_name("bowline");
+    let cache = Cache::open()?;
+    let report = tokio::select! {
+        report = run::run(&cache, &bowline, scenarios::ALL, names, &say) => report?,
+        _ = tokio::signal::ctrl_c() => {
+            bed::down_all(&cache, &say).await.context("end the beds")?;
+            bail!("interrupted");
+        }
+    };
+    say(&format!("\n{report}"));
+    if !report.is_good() {
+        bail!("not all scenarios passed");
+    }
+    Ok(())
+}
