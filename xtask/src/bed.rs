@@ -40,7 +40,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
             say(&format!("export KUBECONFIG={}", bed.kubeconfig().display()));
             say(&format!("export PATH={}:$PATH", cache.bin().display()));
         }
-        Command::Down => bed::down_all(&cache, &say).await?,
+        Command::Down => bed::down_all(&cache, None, &say).await?,
         Command::Status => status(&cache)?,
         Command::Packages => say(&requirements::missing_packages().join(" ")),
     }

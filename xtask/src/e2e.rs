@@ -3,7 +3,7 @@
 use std::{env, process::Command};
 
 use anyhow::{Context, bail};
-use bowline_testbed::{Cache, bed, run, scenarios};
+use bowline_testbed::{Cache, Process, bed, run, scenarios};
 
 use crate::say;
 
@@ -19,10 +19,11 @@ pub(crate) async fn run(names: &[String]) -> anyhow::Result<()> {
     // Cargo puts both programs of a profile into one folder.
     let bowline = env::current_exe()?.with_file_name("bowline");
     let cache = Cache::open()?;
+    let me = Process::me()?;
     let report = tokio::select! {
         report = run::run(&cache, &bowline, scenarios::ALL, names, &say) => report?,
         _ = tokio::signal::ctrl_c() => {
-            bed::down_all(&cache, &say).await.context("end the beds")?;
+            bed::down_all(&cache, Some(&me), &say).await.context("end the beds")?;
             bail!("interrupted");
         }
     };

@@ -197,6 +197,28 @@ pub mod annotation {
     pub const IS_DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
 }
 
+/// What follows the prefix of a hook annotation.
+pub mod hook_setting {
+    /// The container to run in.
+    pub const CONTAINER: &str = "container";
+    /// The command, as JSON list or one word.
+    pub const COMMAND: &str = "command";
+    /// `Continue` or `Fail`.
+    pub const ON_ERROR: &str = "on-error";
+    /// How long a backup hook may run.
+    pub const TIMEOUT: &str = "timeout";
+    /// How long a restore hook may run.
+    pub const EXEC_TIMEOUT: &str = "exec-timeout";
+    /// How long to wait for the container.
+    pub const WAIT_TIMEOUT: &str = "wait-timeout";
+    /// Whether to wait until the container is ready.
+    pub const WAIT_FOR_READY: &str = "wait-for-ready";
+    /// The image of an init container.
+    pub const CONTAINER_IMAGE: &str = "container-image";
+    /// The name of an init container.
+    pub const CONTAINER_NAME: &str = "container-name";
+}
+
 /// Finalizers.
 pub mod finalizer {
     /// On restores: their files in the bucket go first.
@@ -208,6 +230,34 @@ pub mod finalizer {
     /// On VolumeSnapshotContents of older versions; only ever removed.
     pub const VOLUME_SNAPSHOT_CONTENT_PROTECT: &str =
         "velero.io/volume-snapshot-content-protect-finalizer";
+}
+
+/// Keys of `uploaderSettings` and `dataMoverConfig`.
+pub mod uploader_setting {
+    /// Files uploaded at the same time.
+    pub const PARALLEL_FILES_UPLOAD: &str = "ParallelFilesUpload";
+    /// Files downloaded at the same time.
+    pub const PARALLEL_FILES_DOWNLOAD: &str = "ParallelFilesDownload";
+    /// Whether holes are written as holes.
+    pub const WRITE_SPARSE_FILES: &str = "WriteSparseFiles";
+}
+
+/// Tags of a PodVolumeBackup.
+pub mod tag {
+    /// The backup, by name.
+    pub const BACKUP: &str = "backup";
+    /// The backup's uid.
+    pub const BACKUP_UID: &str = "backup-uid";
+    /// The pod, by name.
+    pub const POD: &str = "pod";
+    /// The pod's uid.
+    pub const POD_UID: &str = "pod-uid";
+    /// The pod's namespace.
+    pub const NAMESPACE: &str = "ns";
+    /// The volume's name in the pod.
+    pub const VOLUME: &str = "volume";
+    /// The uid of the volume's claim.
+    pub const PVC_UID: &str = "pvc-uid";
 }
 
 /// The namespace of an installation that does not say otherwise.

@@ -35,6 +35,13 @@ macro_rules! word {
             }
         }
 
+        /// No value at all, which no object of a sound writer has.
+        impl Default for $name {
+            fn default() -> Self {
+                Self::from("")
+            }
+        }
+
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
                 match text {

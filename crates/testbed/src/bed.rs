@@ -221,7 +221,8 @@ impl Bed {
         let mut command = Command::new(self.cache.program(name));
         command
             .env("KUBECONFIG", self.kubeconfig())
-            .env("KUBECACHEDIR", self.folder.join("kubectl-cache"));
+            .env("KUBECACHEDIR", self.folder.join("kubectl-cache"))
+            .env("NO_PROXY", "*");
         command
     }
 
@@ -252,22 +253,25 @@ impl Bed {
     }
 }
 
-/// Ends every bed of this cache; says which.
-pub async fn down_all(cache: &Cache, say: Say<'_>) -> anyhow::Result<()> {
-    let mut folders = bed_folders(cache)?;
-    // A bed may be in another user's cache, or its folder gone.
-    if let Some(holder) = lock::holder()?
-        && !folders.contains(&holder.bed)
-    {
-        folders.push(holder.bed);
+/// Ends every bed of this machine that this user has, or only those of an owner; says which.
+pub async fn down_all(cache: &Cache, owner: Option<&Process>, say: Say<'_>) -> anyhow::Result<()> {
+    let mut beds: Vec<(PathBuf, Mode, Option<Process>)> = bed_folders(cache)?
+        .into_iter()
+        .map(|folder| match State::read(&folder) {
+            Some(state) => (folder, state.mode, state.owner),
+            None => (folder, Mode::Api, None),
+        })
+        .filter(|(_, mode, _)| *mode == Mode::Api)
+        .collect();
+    // The lock knows the node bed even if its start was cut off, or it is in another cache folder.
+    if let Some(holder) = lock::holder() {
+        beds.push((holder.bed, Mode::Node, holder.owner));
     }
-    for folder in folders {
-        let mode = match folder.file_name().is_some_and(|name| name == "node") {
-            true => Mode::Node,
-            false => Mode::Api,
-        };
-        end(&folder, mode).await?;
-        say(&format!("ended {}", folder.display()));
+    for (folder, mode, of) in beds {
+        if owner.is_none() || of.as_ref() == owner {
+            end(&folder, mode).await?;
+            say(&format!("ended {}", folder.display()));
+        }
     }
     Ok(())
 }
@@ -368,7 +372,7 @@ fn kubeconfig(folder: &Path) -> PathBuf {
     folder.join("kubeconfig")
 }
 
-async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
+pub(crate) async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
     // The first caller in a process decides; they all say the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = Kubeconfig::read_from(kubeconfig)?;
@@ -540,7 +544,10 @@ impl<'a> Starter<'a> {
             Some(machine) => machine.command(&program),
             None => Command::new(&program),
         };
-        command.args(args).envs(env.iter().copied());
+        command
+            .args(args)
+            .envs(env.iter().copied())
+            .env("NO_PROXY", "*");
         let process = match &self.state.machine {
             Some(machine) => machine.start_process(name, command, &log).await?,
             None => Process::start(name, command, &log)?,

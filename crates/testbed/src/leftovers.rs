@@ -1,6 +1,6 @@
 //! What a bed could leave behind on this machine, before and after.
 
-use std::{collections::BTreeSet, fmt, fs, process::Command};
+use std::{collections::BTreeSet, fs, process::Command};
 
 /// Mounts, links, firewall rules, cgroups, kernel settings and processes at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,14 +78,10 @@ impl Snapshot {
         Self { lines }
     }
 
-    /// What is there now and was not before, or the other way round.
+    /// What is there now and was not before.
     #[must_use]
-    pub fn since(&self, before: &Self) -> Difference {
-        let diff = |a: &Self, b: &Self| a.lines.difference(&b.lines).cloned().collect();
-        Difference {
-            added: diff(self, before),
-            removed: diff(before, self),
-        }
+    pub fn added_since(&self, before: &Self) -> Vec<String> {
+        self.lines.difference(&before.lines).cloned().collect()
     }
 
     /// How many of each kind.
@@ -119,35 +115,6 @@ const PROCESSES: &[&str] = &[
     "nsenter",
     "unshare",
 ];
-
-/// What came and what went.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
-    /// There now, not before.
-    pub added: Vec<String>,
-    /// There before, not now.
-    pub removed: Vec<String>,
-}
-
-impl Difference {
-    /// Nothing came and nothing went.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.removed.is_empty()
-    }
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in &self.added {
-            writeln!(f, "+ {line}")?;
-        }
-        for line in &self.removed {
-            writeln!(f, "- {line}")?;
-        }
-        Ok(())
-    }
-}
 
 fn names(folder: &str) -> Vec<String> {
     fs::read_dir(folder)

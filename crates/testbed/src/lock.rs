@@ -109,13 +109,9 @@ impl NodeLock {
     }
 }
 
-/// Who has the node bed now, for those who only ask.
-pub(crate) fn holder() -> anyhow::Result<Option<Holder>> {
-    let path = NodeLock::path();
-    match fs::exists(&path)? {
-        true => NodeLock::open(&path)?.holder(),
-        false => Ok(None),
-    }
+/// Who has the node bed now, for those who only ask; they need no right to write.
+pub(crate) fn holder() -> Option<Holder> {
+    serde_json::from_slice(&fs::read(NodeLock::path()).ok()?).ok()
 }
 
 #[cfg(test)]

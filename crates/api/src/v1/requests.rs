@@ -114,13 +114,6 @@ word! {
     }
 }
 
-impl Default for DownloadTargetKind {
-    /// Nothing that can be downloaded: what a request without a kind asks for.
-    fn default() -> Self {
-        Self::Other(String::new())
-    }
-}
-
 word! {
     /// Whether a request is answered. A fresh one has none.
     pub enum DownloadRequestPhase {
@@ -164,7 +157,30 @@ record! {
         /// Its registered name.
         pub name: String,
         /// What it does.
-        pub kind: String,
+        #[schemars(with = "String")]
+        pub kind: PluginKind,
+    }
+}
+
+word! {
+    /// What a plugin does.
+    pub enum PluginKind {
+        /// Keeps backups.
+        ObjectStore,
+        /// Takes native volume snapshots.
+        VolumeSnapshotter,
+        /// Looks at items on their way into a backup.
+        BackupItemAction,
+        /// The same, with operations that go on.
+        BackupItemActionV2,
+        /// Looks at items on their way out of a backup.
+        RestoreItemAction,
+        /// The same, with operations that go on.
+        RestoreItemActionV2,
+        /// Looks at items when their backup is deleted.
+        DeleteItemAction,
+        /// Says which items are backed up together.
+        ItemBlockAction,
     }
 }
 
