@@ -51,11 +51,12 @@ fn status(cache: &Cache) -> anyhow::Result<()> {
     let due = build::due(cache);
     if !due.is_empty() {
         say(&format!("to build: {}", due.join(", ")));
-    }
-    for check in [requirements::go(), requirements::node()] {
-        if let Err(lack) = check {
-            say(&format!("{lack}"));
+        if let Err(lack) = requirements::go() {
+            say(&lack.to_string());
         }
+    }
+    if let Err(lack) = requirements::node() {
+        say(&lack.to_string());
     }
     let beds = bed::status(cache)?;
     if beds.is_empty() {
