@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use bowline_testbed::{Bed, Cache, Mode, bed, build, requirements};
+use bowline_testbed::{Bed, Cache, Mode, bed, build, peer, requirements};
 use clap::Subcommand;
 
 use crate::say;
@@ -14,8 +14,11 @@ pub(crate) enum Command {
     /// Start a bed; without more, one with a node
     Up {
         /// Only the API, on free ports; any number run side by side
-        #[arg(long)]
+        #[arg(long, conflicts_with = "velero")]
         api_only: bool,
+        /// Install the real Velero in it, with node agents, backing up into the bed's S3
+        #[arg(long)]
+        velero: bool,
     },
     /// End every bed
     Down,
@@ -32,11 +35,23 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
             build::all(&cache, &say)?;
             say(&format!("programs are in {}", cache.bin().display()));
         }
-        Command::Up { api_only } => {
+        Command::Up { api_only, velero } => {
             let mode = if api_only { Mode::Api } else { Mode::Node };
             let began = Instant::now();
             let bed = Bed::up(&cache, mode, None, &say).await?;
             say(&format!("up in {:.1} s", began.elapsed().as_secs_f64()));
+            if velero {
+                peer::install(&bed, &bed.bucket("velero")?).await?;
+                say(&format!(
+                    "velero installed after {:.1} s",
+                    began.elapsed().as_secs_f64()
+                ));
+            }
+            say(&format!(
+                "S3 at {}; its keys are in {}/bed.json",
+                bed.s3().endpoint,
+                bed.folder().display()
+            ));
             say(&format!("export KUBECONFIG={}", bed.kubeconfig().display()));
             say(&format!("export PATH={}:$PATH", cache.bin().display()));
         }

@@ -15,24 +15,25 @@ use kube::Api;
 use serde_json::json;
 
 use crate::{
-    Process,
+    Bed, Process,
+    bed::Bucket,
     build::{VELERO, VELERO_PLUGIN_FOR_AWS},
     image::Image,
-    requirements,
-    scene::{Bucket, Scene, run},
+    pki, requirements,
+    scene::{Scene, run},
     wait_for,
 };
 
 /// Puts Velero into the bed's cluster with its own `velero install`, node agents included, backing
 /// up into the bucket, and waits until it can.
-pub async fn install(scene: &Scene, bucket: &Bucket) -> anyhow::Result<()> {
+pub async fn install(bed: &Bed, bucket: &Bucket) -> anyhow::Result<()> {
     let since = Timestamp::now();
-    for image in images(scene)? {
-        scene.bed().import(&image)?;
+    for image in images(bed)? {
+        bed.import(&image)?;
     }
-    let credentials = scene.folder().join("credentials");
-    fs::write(&credentials, bucket.credentials())?;
-    let mut velero = scene.program("velero");
+    let credentials = bed.folder().join("velero-credentials");
+    pki::write_private(&credentials, &bucket.credentials())?;
+    let mut velero = bed.program("velero");
     velero
         .args([
             "install",
@@ -54,7 +55,7 @@ pub async fn install(scene: &Scene, bucket: &Bucket) -> anyhow::Result<()> {
             "--wait",
         ]);
     run(velero).await?;
-    location_available(scene, since).await
+    location_available(bed, since).await
 }
 
 /// Takes Velero out of the cluster again.
@@ -156,7 +157,7 @@ pub async fn serve(scene: &Scene, flags: &[&str]) -> anyhow::Result<Process> {
         .current_dir(scene.folder());
     let since = Timestamp::now();
     let server = scene.start("velero-server", command)?;
-    if let Err(error) = location_available(scene, since).await {
+    if let Err(error) = location_available(scene.bed(), since).await {
         server.check()?;
         return Err(error);
     }
@@ -202,8 +203,8 @@ fn location_config(bucket: &Bucket) -> String {
 }
 
 /// Waits until a server has validated the default location since then.
-async fn location_available(scene: &Scene, since: Timestamp) -> anyhow::Result<()> {
-    let locations: Api<BackupStorageLocation> = Api::namespaced(scene.client(), DEFAULT_NAMESPACE);
+async fn location_available(bed: &Bed, since: Timestamp) -> anyhow::Result<()> {
+    let locations: Api<BackupStorageLocation> = Api::namespaced(bed.client(), DEFAULT_NAMESPACE);
     wait_for(
         "the location to be available",
         Duration::from_secs(120),
@@ -229,9 +230,9 @@ async fn location_available(scene: &Scene, since: Timestamp) -> anyhow::Result<(
     .await
 }
 
-fn images(scene: &Scene) -> anyhow::Result<[Image; 2]> {
+fn images(bed: &Bed) -> anyhow::Result<[Image; 2]> {
     let busybox = requirements::busybox()?;
-    let program = |name: &str, to: &str| (scene.bed().program_file(name), to.to_owned());
+    let program = |name: &str, to: &str| (bed.program_file(name), to.to_owned());
     Ok([
         Image {
             name: format!("docker.io/velero/velero:v{VELERO}"),

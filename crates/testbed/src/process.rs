@@ -79,33 +79,20 @@ impl Process {
 
     /// Ends it at once, as `kill -9` does, and waits until it is gone.
     pub async fn kill(&self) -> anyhow::Result<()> {
-        self.end(Signal::KILL, Duration::from_secs(20)).await
-    }
-
-    /// Asks it to end, and ends it if it does not within the given time.
-    pub async fn stop(&self, grace: Duration) -> anyhow::Result<()> {
-        match self.end(Signal::TERM, grace).await {
-            Ok(()) => Ok(()),
-            Err(_) => self.kill().await,
-        }
-    }
-
-    async fn end(&self, signal: Signal, limit: Duration) -> anyhow::Result<()> {
         if !self.is_alive() {
             return Ok(());
         }
         let pid = Pid::from_raw(self.pid).context("process id 0")?;
-        match kill_process(pid, signal) {
+        match kill_process(pid, Signal::KILL) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(error) => {
                 return Err(error).with_context(|| format!("end {} ({})", self.name, self.pid));
             }
         }
-        wait_for(
-            &format!("{} ({}) to end", self.name, self.pid),
-            limit,
-            async || Ok((!self.is_alive()).then_some(())),
-        )
+        let what = format!("{} ({}) to end", self.name, self.pid);
+        wait_for(&what, Duration::from_secs(20), async || {
+            Ok((!self.is_alive()).then_some(()))
+        })
         .await
     }
 
@@ -119,15 +106,6 @@ impl Process {
             );
         }
         Ok(())
-    }
-
-    /// The most memory it ever held, in bytes.
-    #[must_use]
-    pub fn peak_memory(&self) -> Option<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
-        let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-        Some(kib * 1024)
     }
 }
 

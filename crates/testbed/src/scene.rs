@@ -21,7 +21,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::{Bed, Process, bed::S3, process, wait_for};
+use crate::{Bed, Process, bed::Bucket, process, wait_for};
 
 /// A scenario's hold on a bed.
 pub struct Scene {
@@ -30,32 +30,6 @@ pub struct Scene {
     bowline: PathBuf,
     folder: PathBuf,
     processes: Mutex<Vec<Process>>,
-}
-
-/// A fresh bucket.
-#[derive(Debug, Clone)]
-pub struct Bucket {
-    /// Its name.
-    pub name: String,
-    /// The store it is in.
-    pub s3: S3,
-}
-
-impl Bucket {
-    /// Where its objects are on this machine, a file each.
-    #[must_use]
-    pub fn folder(&self) -> PathBuf {
-        self.s3.folder.join(&self.name)
-    }
-
-    /// Its credentials in the form of an AWS profile file.
-    #[must_use]
-    pub fn credentials(&self) -> String {
-        format!(
-            "[default]\naws_access_key_id={}\naws_secret_access_key={}\n",
-            self.s3.access_key, self.s3.secret_key
-        )
-    }
 }
 
 impl Scene {
@@ -122,12 +96,7 @@ impl Scene {
 
     /// A fresh bucket.
     pub fn bucket(&self, name: &str) -> anyhow::Result<Bucket> {
-        let bucket = Bucket {
-            name: self.fresh(name),
-            s3: self.bed.s3().clone(),
-        };
-        fs::create_dir_all(bucket.folder())?;
-        Ok(bucket)
+        self.bed.bucket(&self.fresh(name))
     }
 
     /// Our own program as a command, with the bed's kubeconfig.

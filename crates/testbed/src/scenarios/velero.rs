@@ -20,9 +20,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    bed::BUSYBOX,
+    bed::{BUSYBOX, Bucket},
     peer,
-    scene::{Bucket, Scene, run, velero_objects},
+    scene::{Scene, run, velero_objects},
     wait_for,
 };
 
@@ -107,7 +107,7 @@ pub(super) async fn as_a_process(scene: &Scene) -> anyhow::Result<String> {
 /// Velero installed in the cluster by its own `velero install`: backs up a pod's volume.
 pub(super) async fn in_the_cluster(scene: &Scene) -> anyhow::Result<String> {
     let bucket = scene.bucket("velero")?;
-    peer::install(scene, &bucket).await?;
+    peer::install(scene.bed(), &bucket).await?;
     let namespace = scene.namespace("ledger").await?;
     scene
         .apply(&[serde_json::json!({
