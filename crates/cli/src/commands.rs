@@ -1,3 +1,5 @@
 //! One file per command.
 
+pub(crate) mod apiserver;
+pub(crate) mod demo;
 pub(crate) mod install;

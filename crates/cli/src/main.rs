@@ -16,6 +16,10 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Try it without a cluster: a small shop in an embedded Kubernetes API.
+    Demo(commands::demo::Args),
+    /// Serve an in-memory Kubernetes API.
+    Apiserver(commands::apiserver::Args),
     /// Put Bowline into a cluster; so far its CustomResourceDefinitions.
     Install(commands::install::Args),
 }
@@ -27,6 +31,8 @@ async fn main() -> ExitCode {
         .install_default()
         .expect("nothing chose a TLS provider before main");
     let done = match args.command {
+        Command::Demo(args) => commands::demo::run(args, &mut io::stdout().lock()).await,
+        Command::Apiserver(args) => commands::apiserver::run(args, &mut io::stdout().lock()).await,
         Command::Install(args) => commands::install::run(args, &mut io::stdout().lock()).await,
     };
     match done {
