@@ -16,12 +16,10 @@ pub(crate) async fn run(names: &[String]) -> anyhow::Result<()> {
     if !built.success() {
         bail!("bowline does not build");
     }
-    // Cargo puts both programs of a profile into one folder.
-    let bowline = env::current_exe()?.with_file_name("bowline");
     let cache = Cache::open()?;
     let me = Process::me()?;
     let report = tokio::select! {
-        report = run::run(&cache, &bowline, scenarios::ALL, names, &say) => report?,
+        report = run::run(&cache, scenarios::ALL, names, &say) => report?,
         _ = tokio::signal::ctrl_c() => {
             bed::down_all(&cache, Some(&me), &say).await.context("end the beds")?;
             bail!("interrupted");

@@ -1,8 +1,11 @@
 //! What developers and CI run beside `cargo test`: generated files, the test bed, the scenarios.
 
 mod bed;
+mod bench;
+mod conformance;
 mod crds;
 mod e2e;
+mod kubernetes_api;
 
 use std::{
     path::{Path, PathBuf},
@@ -22,6 +25,18 @@ struct Args {
 enum Command {
     /// Write deploy/crds/*.yaml from the types
     Crds,
+    /// Record the real API server's groups and schemas for the embedded one
+    KubernetesApi,
+    /// Record the real API server's answers to the conformance scripts
+    Conformance {
+        /// Only this group
+        group: Option<String>,
+    },
+    /// Measure
+    Bench {
+        /// What to measure
+        what: Bench,
+    },
     /// A real cluster on this machine
     #[command(subcommand)]
     Bed(bed::Command),
@@ -29,10 +44,21 @@ enum Command {
     E2e { names: Vec<String> },
 }
 
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Bench {
+    /// The embedded API server: memory, lists, watchers
+    Apiserver,
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Crds => crds::write(),
+        Command::KubernetesApi => kubernetes_api::record().await,
+        Command::Conformance { group } => conformance::record(group.as_deref()).await,
+        Command::Bench {
+            what: Bench::Apiserver,
+        } => bench::apiserver().await,
         Command::Bed(command) => bed::run(command).await,
         Command::E2e { names } => e2e::run(&names).await,
     };

@@ -39,6 +39,8 @@ pub const BUSYBOX: &str = "bed.local/busybox:1";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
+    /// Our own embedded API server in the place of all of Kubernetes; no pods run.
+    Embedded,
     /// The API and its controllers; no pods run.
     Api,
     /// All of it, with one node.
@@ -133,10 +135,14 @@ impl Bed {
         build::all(cache, say)?;
         sweep(cache, say).await?;
         match mode {
-            Mode::Api => {
+            Mode::Api | Mode::Embedded => {
                 let id = uuid::Uuid::new_v4().simple().to_string();
                 let folder = cache.beds().join(format!("api-{}", &id[..8]));
-                let bed = Starter::new(cache, &folder, owner)?.api_bed().await;
+                let starter = Starter::new(cache, &folder, owner)?;
+                let bed = match mode {
+                    Mode::Embedded => starter.embedded_bed().await,
+                    _ => starter.api_bed().await,
+                };
                 if bed.is_err() {
                     end_api_bed(&folder).await?;
                 }
@@ -201,6 +207,15 @@ impl Bed {
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// A client to which every refusal is an answer, also one that asks to try again.
+    pub async fn blunt_client(&self) -> anyhow::Result<Client> {
+        let config = Kubeconfig::read_from(self.kubeconfig())?;
+        let mut config =
+            Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+        config.default_retry = false;
+        Ok(Client::try_from(config)?)
     }
 
     /// The bed's folder.
@@ -269,6 +284,11 @@ impl Bed {
     }
 }
 
+/// Our own program, which cargo puts beside the one that runs this.
+pub(crate) fn bowline() -> anyhow::Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name("bowline"))
+}
+
 /// Ends every bed of this machine that this user has, or only those of an owner; says which.
 pub async fn down_all(cache: &Cache, owner: Option<&Process>, say: Say<'_>) -> anyhow::Result<()> {
     let mut beds: Vec<(PathBuf, Mode, Option<Process>)> = bed_folders(cache)?
@@ -277,7 +297,7 @@ pub async fn down_all(cache: &Cache, owner: Option<&Process>, say: Say<'_>) -> a
             Some(state) => (folder, state.mode, state.owner),
             None => (folder, Mode::Api, None),
         })
-        .filter(|(_, mode, _)| *mode == Mode::Api)
+        .filter(|(_, mode, _)| *mode != Mode::Node)
         .collect();
     // The lock knows the node bed even if its start was cut off, or it is in another cache folder.
     if let Some(holder) = lock::holder() {
@@ -320,7 +340,7 @@ async fn sweep(cache: &Cache, say: Say<'_>) -> anyhow::Result<()> {
         let Some(state) = State::read(&folder) else {
             continue;
         };
-        if state.mode == Mode::Api && state.owner.is_some_and(|owner| !owner.is_alive()) {
+        if state.mode != Mode::Node && state.owner.is_some_and(|owner| !owner.is_alive()) {
             say(&format!(
                 "cleaning up after the abandoned bed in {}",
                 folder.display()
@@ -333,7 +353,7 @@ async fn sweep(cache: &Cache, say: Say<'_>) -> anyhow::Result<()> {
 
 async fn end(folder: &Path, mode: Mode) -> anyhow::Result<()> {
     match mode {
-        Mode::Api => end_api_bed(folder).await,
+        Mode::Api | Mode::Embedded => end_api_bed(folder).await,
         Mode::Node => {
             let mut lock = NodeLock::open(&NodeLock::path())?;
             end_node_bed(folder).await?;

@@ -14,6 +14,7 @@
 
 pub mod bed;
 pub mod build;
+pub mod conformance;
 pub mod leftovers;
 pub mod peer;
 pub mod requirements;

@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     fmt,
     panic::AssertUnwindSafe,
-    path::Path,
     time::{Duration, Instant},
 };
 
@@ -19,10 +18,20 @@ use crate::{
 pub struct Scenario {
     /// What it is called on the command line.
     pub name: &'static str,
-    /// How much of a cluster it needs.
-    pub on: Mode,
+    /// Where it can run; it does so on each.
+    pub on: &'static [Mode],
     /// The story; what it gives is a line with the figures it saw.
     pub play: Play,
+}
+
+impl Scenario {
+    /// What a report calls it.
+    fn title(&self, mode: Mode) -> String {
+        match mode {
+            Mode::Embedded => format!("{} (embedded)", self.name),
+            Mode::Api | Mode::Node => self.name.to_owned(),
+        }
+    }
 }
 
 /// A story told on a scene.
@@ -51,7 +60,6 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Runs the named scenarios, or all: starts the beds they need, and ends them.
 pub async fn run(
     cache: &Cache,
-    bowline: &Path,
     all: &[Scenario],
     names: &[String],
     say: Say<'_>,
@@ -71,19 +79,23 @@ pub async fn run(
         .collect();
     let mut report = Report::default();
     let before = Snapshot::take();
-    for mode in [Mode::Api, Mode::Node] {
-        let chosen: Vec<&Scenario> = chosen.iter().copied().filter(|s| s.on == mode).collect();
+    for mode in [Mode::Embedded, Mode::Api, Mode::Node] {
+        let chosen: Vec<&Scenario> = chosen
+            .iter()
+            .copied()
+            .filter(|s| s.on.contains(&mode))
+            .collect();
         if chosen.is_empty() {
             continue;
         }
         let lack = match mode {
-            Mode::Api => Ok(()),
+            Mode::Embedded | Mode::Api => Ok(()),
             Mode::Node => requirements::node(),
         };
         if let Err(lack) = lack {
             for scenario in chosen {
                 report.add(
-                    scenario.name,
+                    &scenario.title(mode),
                     Verdict::Skipped(lack.to_string()),
                     Duration::ZERO,
                     say,
@@ -91,7 +103,7 @@ pub async fn run(
             }
             continue;
         }
-        if let Err(error) = on_a_bed(cache, mode, bowline, &chosen, &mut report, say).await {
+        if let Err(error) = on_a_bed(cache, mode, &chosen, &mut report, say).await {
             let name = format!("{mode:?} bed").to_lowercase();
             report.add(
                 &name,
@@ -108,7 +120,6 @@ pub async fn run(
 async fn on_a_bed(
     cache: &Cache,
     mode: Mode,
-    bowline: &Path,
     chosen: &[&Scenario],
     report: &mut Report,
     say: Say<'_>,
@@ -121,22 +132,17 @@ async fn on_a_bed(
     ));
     for scenario in chosen {
         let began = Instant::now();
-        let verdict = match play(&bed, bowline, scenario, say).await {
+        let verdict = match play(&bed, scenario, say).await {
             Ok(figures) => Verdict::Passed(figures),
             Err(error) => Verdict::Failed(format!("{error:#}")),
         };
-        report.add(scenario.name, verdict, began.elapsed(), say);
+        report.add(&scenario.title(mode), verdict, began.elapsed(), say);
     }
     bed.down().await
 }
 
-async fn play(
-    bed: &Bed,
-    bowline: &Path,
-    scenario: &Scenario,
-    say: Say<'_>,
-) -> anyhow::Result<String> {
-    let scene = Scene::new(bed, bowline)?;
+async fn play(bed: &Bed, scenario: &Scenario, say: Say<'_>) -> anyhow::Result<String> {
+    let scene = Scene::new(bed)?;
     let story = AssertUnwindSafe((scenario.play)(&scene)).catch_unwind();
     let outcome = match tokio::time::timeout(LIMIT, story).await {
         Ok(Ok(outcome)) => outcome,

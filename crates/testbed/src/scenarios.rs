@@ -1,6 +1,7 @@
 //! The promises, one story each.
 
 mod beds;
+mod conformance;
 mod crds;
 mod pods;
 mod velero;
@@ -10,41 +11,41 @@ use crate::{
     run::{Play, Scenario},
 };
 
+const API: &[Mode] = &[Mode::Api];
+const NODE: &[Mode] = &[Mode::Node];
+/// Whatever needs the API alone plays on our own server too.
+const BOTH: &[Mode] = &[Mode::Embedded, Mode::Api];
+
 /// Every scenario, in the order they run.
 pub const ALL: &[Scenario] = &[
-    api("crds-cover-velero", |scene| {
+    on(API, "crds-cover-velero", |scene| {
         Box::pin(crds::cover_velero(scene))
     }),
-    api("crds-are-accepted", |scene| {
+    on(BOTH, "crds-are-accepted", |scene| {
         Box::pin(crds::are_accepted(scene))
     }),
-    api("newer-objects-survive", |scene| {
+    on(BOTH, "newer-objects-survive", |scene| {
         Box::pin(crds::newer_objects_survive(scene))
     }),
-    api("beds-side-by-side", |scene| {
+    on(API, "conformance", |scene| {
+        Box::pin(conformance::is_as_recorded(scene))
+    }),
+    on(API, "beds-side-by-side", |scene| {
         Box::pin(beds::side_by_side(scene))
     }),
-    api("velero-as-a-process", |scene| {
+    on(BOTH, "velero-as-a-process", |scene| {
         Box::pin(velero::as_a_process(scene))
     }),
-    node("pods-run", |scene| Box::pin(pods::run(scene))),
-    node("velero-in-the-cluster", |scene| {
+    on(NODE, "pods-run", |scene| Box::pin(pods::run(scene))),
+    on(NODE, "velero-in-the-cluster", |scene| {
         Box::pin(velero::in_the_cluster(scene))
     }),
 ];
 
-const fn api(name: &'static str, play: Play) -> Scenario {
+const fn on(modes: &'static [Mode], name: &'static str, play: Play) -> Scenario {
     Scenario {
         name,
-        on: Mode::Api,
-        play,
-    }
-}
-
-const fn node(name: &'static str, play: Play) -> Scenario {
-    Scenario {
-        name,
-        on: Mode::Node,
+        on: modes,
         play,
     }
 }

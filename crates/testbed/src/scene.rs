@@ -21,7 +21,11 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::{Bed, Process, bed::Bucket, process, wait_for};
+use crate::{
+    Bed, Process,
+    bed::{self, Bucket},
+    process, wait_for,
+};
 
 /// A scenario's hold on a bed.
 pub struct Scene {
@@ -33,8 +37,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// A scene on a bed; `bowline` is our own program.
-    pub fn new(bed: &Bed, bowline: &Path) -> anyhow::Result<Self> {
+    /// A scene on a bed.
+    pub fn new(bed: &Bed) -> anyhow::Result<Self> {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let prefix = format!("t{}", &id[..6]);
         let folder = bed.folder().join("scenes").join(&prefix);
@@ -42,7 +46,7 @@ impl Scene {
         Ok(Self {
             bed: bed.clone(),
             prefix,
-            bowline: bowline.to_owned(),
+            bowline: bed::bowline()?,
             folder,
             processes: Mutex::default(),
         })

@@ -82,6 +82,24 @@ impl<'a> Starter<'a> {
         Ok(self.bed(client))
     }
 
+    pub(super) async fn embedded_bed(mut self) -> anyhow::Result<Bed> {
+        let [api, s3] = free_ports()?;
+        let here = Ipv4Addr::LOCALHOST;
+        self.state.mode = Mode::Embedded;
+        self.prepare(here, api, s3)?;
+        self.s3(here, s3).await?;
+        let listen = format!("{here}:{api}");
+        self.start_with(
+            "bowline",
+            super::bowline()?,
+            &["apiserver", "--listen", &listen],
+            &[],
+        )
+        .await?;
+        let client = self.api_ready().await?;
+        Ok(self.bed(client))
+    }
+
     pub(super) async fn node_bed(mut self) -> anyhow::Result<Bed> {
         let here = machine::ADDRESS;
         self.state.mode = Mode::Node;
@@ -122,7 +140,11 @@ impl<'a> Starter<'a> {
 
     /// Addresses, keys and the kubeconfig.
     fn prepare(&mut self, here: Ipv4Addr, api: u16, s3: u16) -> anyhow::Result<Pki> {
-        self.state.server = format!("https://{here}:{api}");
+        let scheme = match self.state.mode {
+            Mode::Embedded => "http",
+            Mode::Api | Mode::Node => "https",
+        };
+        self.state.server = format!("{scheme}://{here}:{api}");
         self.state.s3.endpoint = format!("http://{here}:{s3}");
         self.state.write(&self.folder)?;
         let pki = Pki::make(&self.folder.join("pki"), IpAddr::V4(here), &self.token)?;
