@@ -345,6 +345,17 @@ impl Inner {
             target.name.is_some(),
             watch && target.name.is_none(),
         );
+        // Discovery lists these as the real server does, but there is nobody to ask.
+        let nobody = target.subresource.as_deref().is_some_and(|sub| {
+            let sub = sub.split('/').next().unwrap_or_default();
+            matches!(
+                sub,
+                "log" | "exec" | "attach" | "portforward" | "proxy" | "token"
+            )
+        });
+        if nobody {
+            return Err(no_such_page());
+        }
         let allowed = match &target.subresource {
             Some(sub) => match resource.subresources.get(sub) {
                 Some(verbs) => verbs.iter().any(|v| v == verb),

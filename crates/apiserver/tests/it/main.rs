@@ -6,5 +6,6 @@
 )]
 
 mod controllers;
+mod limits;
 mod sockets;
 mod watches;

@@ -14,7 +14,7 @@ use kube::{
     discovery::{ApiResource, Scope, pinned_kind},
 };
 use serde_json::Value;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinHandle};
 
 use super::apiserver::{documents, interrupted};
 
@@ -66,7 +66,7 @@ pub(crate) async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> 
         kinds.len(),
         shop.len()
     )?;
-    let node = tokio::spawn(node::run(client.clone(), folder.path.clone()));
+    let mut node = tokio::spawn(node::run(client.clone(), folder.path.clone()));
     show(&client, out).await?;
     writeln!(out, "Ready after {:.1} s.", began.elapsed().as_secs_f64())?;
 
@@ -85,12 +85,20 @@ pub(crate) async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> 
             folder.path.display()
         )?;
         out.flush()?;
-        interrupted().await;
+        tokio::select! {
+            () = interrupted() => {}
+            ended = node_failed(&mut node) => return ended,
+        }
     }
     node.abort();
     let _ = end.send(());
     serving.await??;
     Ok(())
+}
+
+/// The pretend node plays for as long as the demo does; if it ends, the demo says why.
+async fn node_failed(node: &mut JoinHandle<anyhow::Result<()>>) -> anyhow::Result<()> {
+    node.await?.context("the pretend node ended")
 }
 
 /// Creates any object, as kubectl does.

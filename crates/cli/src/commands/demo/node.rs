@@ -47,14 +47,27 @@ pub(crate) async fn run(client: Client, folder: PathBuf) -> anyhow::Result<()> {
     let mut seen = futures::stream::select(claims, pods).boxed();
     let mut started = 0_u8;
     while let Some(next) = seen.next().await {
-        // A watch that breaks off comes back by itself.
-        match next {
-            Ok(Seen::Claim(claim)) => bind(&client, &folder, &claim).await?,
-            Ok(Seen::Pod(pod)) => start_or_end(&client, &pod, &mut started).await?,
-            Err(_) => {}
+        // A watch that breaks off comes back by itself, and shows again what went wrong here.
+        let Ok(next) = next else { continue };
+        let done = match next {
+            Seen::Claim(claim) => bind(&client, &folder, &claim).await,
+            Seen::Pod(pod) => start_or_end(&client, &pod, &mut started).await,
+        };
+        if let Err(error) = done
+            && !is_stale(&error)
+        {
+            return Err(error);
         }
     }
     Ok(())
+}
+
+/// Whether somebody was faster: the object has changed or gone, and its new state is on its way.
+fn is_stale(error: &anyhow::Error) -> bool {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => status.code == 404 || status.code == 409,
+        _ => false,
+    }
 }
 
 enum Seen {
@@ -68,7 +81,11 @@ async fn bind(client: &Client, folder: &Path, claim: &PersistentVolumeClaim) -> 
         .status
         .as_ref()
         .and_then(|status| status.phase.as_deref());
-    if phase == Some("Bound") || claim.metadata.deletion_timestamp.is_some() {
+    let has_volume = claim
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.volume_name.is_some());
+    if has_volume || phase == Some("Bound") || claim.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
     let namespace = claim.namespace().unwrap_or_default();
@@ -118,12 +135,16 @@ async fn start_or_end(client: &Client, pod: &Pod, started: &mut u8) -> anyhow::R
         }
         return Ok(());
     }
-    if pod
+    // A pod that has its node is started already, though its status may still be on its way.
+    let scheduled = pod
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.node_name.is_some());
+    let phase = pod
         .status
         .as_ref()
-        .and_then(|status| status.phase.as_deref())
-        != Some("Pending")
-    {
+        .and_then(|status| status.phase.as_deref());
+    if scheduled || phase != Some("Pending") {
         return Ok(());
     }
     *started = started.wrapping_add(1);
