@@ -12,8 +12,10 @@
 mod delete;
 mod discovery;
 mod fault;
+mod kinds;
 mod lifecycle;
 mod merge;
+mod patch;
 mod protobuf;
 mod read;
 mod registry;

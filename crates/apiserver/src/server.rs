@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::{
     delete, discovery,
     fault::{self, Fault, Faults, Rule},
-    lifecycle, read,
+    lifecycle, patch, read,
     registry::{Registry, ResourceType},
     request::{self, Form, Query, Target},
     status::{Result, Status},
@@ -397,7 +397,7 @@ impl Inner {
             "watch" => watch::start(&call),
             "create" => write::create(&call, body),
             "update" => write::update(&call, body),
-            "patch" => write::patch(&call, body),
+            "patch" => patch::patch(&call, body),
             "delete" => delete::one(&call, body),
             _ => delete::many(&call, body),
         }?;
