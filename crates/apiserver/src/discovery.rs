@@ -152,11 +152,7 @@ fn resources(registry: &Registry, group: &str, version: &str) -> Result<Answer> 
                 .find(|v| v["version"] == version)
         });
     let Some(found) = found else {
-        let built_in = BUILT_IN
-            .groups
-            .iter()
-            .any(|g| text(&g["metadata"]["name"]) == group);
-        return if built_in {
+        return if BUILT_IN.has_group(group) {
             Err(no_such_page())
         } else {
             Ok(nothing())
@@ -280,7 +276,9 @@ fn openapi_index(registry: &Registry) -> Value {
 /// As much of a version's document as kubectl asks for: which kinds take which parameters.
 fn openapi_v3(registry: &Registry, group: &str, version: &str) -> Result<Answer> {
     if !registry.has_version(group, version) {
-        return Ok(nothing());
+        let mut answer = Answer::bytes(404, "");
+        answer.content_type = "";
+        return Ok(answer);
     }
     let groups = registry.groups();
     let resources = groups

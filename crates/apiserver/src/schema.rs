@@ -213,6 +213,12 @@ pub(crate) static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| {
 });
 
 impl BuiltIn {
+    /// Whether a group is one of Kubernetes' own.
+    pub(crate) fn has_group(&self, name: &str) -> bool {
+        let named = |group: &Value| group["metadata"]["name"].as_str().unwrap_or_default() == name;
+        self.groups.iter().any(named)
+    }
+
     /// The schema of a built-in kind, by `<apiVersion>` and `<Kind>`.
     pub(crate) fn schema(&self, api_version: &str, kind: &str) -> Option<&Schema> {
         let name = self.kinds.get(&format!("{api_version}/{kind}"))?;

@@ -211,7 +211,7 @@ fn check_key(key: &str) -> std::result::Result<(), String> {
     if is_label_name(name) {
         return Ok(());
     }
-    Err(format!("key: Invalid value: \"{key}\": {NAME_RULE}"))
+    Err(format!("<nil>: Invalid value: \"{key}\": {NAME_RULE}"))
 }
 
 fn check_value(key: &str, value: &str) -> std::result::Result<(), String> {

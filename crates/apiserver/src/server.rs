@@ -215,10 +215,10 @@ impl Answer {
         *response.status_mut() =
             StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers: &mut HeaderMap = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static(self.content_type),
-        );
+        if !self.content_type.is_empty() {
+            let content_type = HeaderValue::from_static(self.content_type);
+            headers.insert(header::CONTENT_TYPE, content_type);
+        }
         headers.insert(
             header::CACHE_CONTROL,
             HeaderValue::from_static("no-cache, private"),
@@ -324,7 +324,8 @@ impl Inner {
             .find(&target.group, &target.version, &target.plural)
             .cloned();
         let Some(resource) = resource else {
-            if !self.registry().has_version(&target.group, &target.version) {
+            let built_in = crate::schema::BUILT_IN.has_group(&target.group);
+            if !built_in && !self.registry().has_version(&target.group, &target.version) {
                 return Ok(discovery::nothing());
             }
             return Err(no_such_page());

@@ -260,11 +260,14 @@ fn check(call: &Call, old: Option<&Value>, new: &Value) -> Vec<Cause> {
     let mut causes = validate::metadata(new, group, plural, call.resource.namespaced);
     if let Some(old) = old {
         let changed = validate::metadata_update(old, new);
-        // Two layers of the real server check built-in kinds, and both speak up.
-        if call.resource.custom.is_none() {
-            causes.extend(changed.iter().cloned());
-        }
-        causes.extend(changed);
+        // Several layers of the real server look at an update of a built-in kind, and each speaks up.
+        let (twice, often) = match call.resource.custom {
+            Some(_) => (1, 1),
+            None => (2, 4),
+        };
+        let again = |causes: &[Cause], times| vec![causes; times].concat();
+        causes = again(&causes, often);
+        causes.extend(again(&changed, twice));
     }
     if call.resource.custom.is_some() {
         match (call.subresource(), call.resource.schema.field("status")) {
