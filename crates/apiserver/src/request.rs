@@ -86,7 +86,11 @@ impl Query {
 
     /// The same with one more selector on fields.
     pub(crate) fn selecting(mut self, field: &str) -> Self {
-        self.0.insert("fieldSelector".to_owned(), field.to_owned());
+        let fields = self.0.entry("fieldSelector".to_owned()).or_default();
+        if !fields.is_empty() {
+            fields.push(',');
+        }
+        fields.push_str(field);
         self
     }
 

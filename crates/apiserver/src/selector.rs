@@ -50,7 +50,7 @@ impl Selector {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The one name that can match, if the selector says so.
+    /// Whether an object is selected.
     pub(crate) fn matches(&self, object: &Object) -> bool {
         self.labels.iter().all(|r| r.matches(object)) && self.matches_fields(object)
     }

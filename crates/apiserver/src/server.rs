@@ -314,10 +314,9 @@ impl Inner {
 
     fn handle(self: Arc<Self>, parts: &http::request::Parts, body: &Bytes) -> Result<Answer> {
         let path = parts.uri.path();
-        let Some(target) = Target::parse(path) else {
+        let Some(mut target) = Target::parse(path) else {
             return discovery::answer(&self, parts);
         };
-        let mut target = target;
         let mut query = Query::of(&parts.uri);
         let resource = self
             .registry()
@@ -346,40 +345,7 @@ impl Inner {
             target.name.is_some(),
             watch && target.name.is_none(),
         );
-        // Discovery lists these as the real server does, but there is nobody to ask.
-        let nobody = target.subresource.as_deref().is_some_and(|sub| {
-            let sub = sub.split('/').next().unwrap_or_default();
-            matches!(
-                sub,
-                "log" | "exec" | "attach" | "portforward" | "proxy" | "token"
-            )
-        });
-        if nobody {
-            return Err(no_such_page());
-        }
-        let allowed = match &target.subresource {
-            Some(sub) => match resource.subresources.get(sub) {
-                Some(verbs) => verbs.iter().any(|v| v == verb),
-                None if resource.custom.is_some() => {
-                    let name = target.name.as_deref().unwrap_or_default();
-                    return Err(not_found(&resource, name));
-                }
-                None => return Err(no_such_page()),
-            },
-            // Creating needs a collection, changing an object.
-            None => {
-                let named = target.name.is_some();
-                let in_place = match verb {
-                    "create" => !named && resource.namespaced == target.namespace.is_some(),
-                    "update" | "patch" => named,
-                    _ => true,
-                };
-                in_place && resource.verbs.iter().any(|v| v == verb)
-            }
-        };
-        if !allowed || verb.is_empty() {
-            return Err(not_allowed(&resource, verb, target.subresource.is_some()));
-        }
+        check_verb(&resource, &target, verb)?;
         query.check_numbers()?;
         let call = Call {
             server: self,
@@ -407,6 +373,39 @@ impl Inner {
             .warnings
             .extend(custom.and_then(|custom| custom.deprecation.clone()));
         Ok(answer)
+    }
+}
+
+/// Whether a resource takes this verb at this place; if not, the refusal.
+fn check_verb(resource: &ResourceType, target: &Target, verb: &str) -> Result<()> {
+    // Discovery lists these as the real server does, but there is nobody to ask.
+    const NOBODY: [&str; 6] = ["log", "exec", "attach", "portforward", "proxy", "token"];
+    let allowed = match &target.subresource {
+        Some(sub) if NOBODY.contains(&sub.split('/').next().unwrap_or_default()) => {
+            return Err(no_such_page());
+        }
+        Some(sub) => match resource.subresources.get(sub) {
+            Some(verbs) => verbs.iter().any(|v| v == verb),
+            None if resource.custom.is_some() => {
+                let name = target.name.as_deref().unwrap_or_default();
+                return Err(not_found(resource, name));
+            }
+            None => return Err(no_such_page()),
+        },
+        // Creating needs a collection, changing an object.
+        None => {
+            let named = target.name.is_some();
+            let in_place = match verb {
+                "create" => !named && resource.namespaced == target.namespace.is_some(),
+                "update" | "patch" => named,
+                _ => true,
+            };
+            in_place && resource.verbs.iter().any(|v| v == verb)
+        }
+    };
+    match allowed {
+        true => Ok(()),
+        false => Err(not_allowed(resource, verb, target.subresource.is_some())),
     }
 }
 

@@ -42,20 +42,7 @@ pub(super) async fn as_a_process(scene: &Scene) -> anyhow::Result<String> {
             "--from-literal=mode=<fast> & safe",
         ])
         .await?;
-    let backup = scene.fresh("b1");
-    velero(
-        scene,
-        &[
-            "backup",
-            "create",
-            &backup,
-            "--include-namespaces",
-            &namespace,
-            "--wait",
-        ],
-    )
-    .await?;
-    completed(scene, &backup).await?;
+    let backup = back_up(scene, &namespace).await?;
     server.kill().await?;
     ensure!(!server.is_alive());
 
@@ -140,20 +127,7 @@ pub(super) async fn in_the_cluster(scene: &Scene) -> anyhow::Result<String> {
             "--timeout=120s",
         ])
         .await?;
-    let backup = scene.fresh("b1");
-    velero(
-        scene,
-        &[
-            "backup",
-            "create",
-            &backup,
-            "--include-namespaces",
-            &namespace,
-            "--wait",
-        ],
-    )
-    .await?;
-    completed(scene, &backup).await?;
+    let backup = back_up(scene, &namespace).await?;
 
     let volumes: Api<PodVolumeBackup> = Api::namespaced(scene.client(), DEFAULT_NAMESPACE);
     let copies = volumes.list(&Default::default()).await?;
@@ -176,14 +150,25 @@ async fn velero(scene: &Scene, args: &[&str]) -> anyhow::Result<String> {
     run(command).await
 }
 
-async fn completed(scene: &Scene, backup: &str) -> anyhow::Result<()> {
+/// Backs up a namespace with Velero's command line, to the end; gives the backup's name.
+async fn back_up(scene: &Scene, namespace: &str) -> anyhow::Result<String> {
+    let name = scene.fresh("b1");
+    let args = [
+        "backup",
+        "create",
+        &name,
+        "--include-namespaces",
+        namespace,
+        "--wait",
+    ];
+    velero(scene, &args).await?;
     let backups: Api<Backup> = Api::namespaced(scene.client(), DEFAULT_NAMESPACE);
-    let status = backups.get(backup).await?.status.unwrap_or_default();
+    let status = backups.get(&name).await?.status.unwrap_or_default();
     ensure!(
         status.phase == Some(BackupPhase::Completed),
         "the backup ended as {status:?}"
     );
-    Ok(())
+    Ok(name)
 }
 
 /// Reads every object of Velero's kinds as our types and writes it again; returns how many.
