@@ -1,0 +1,195 @@
+//! What every reconciler has at hand: the cluster, the clock, the buckets, the counters.
+
+use std::{collections::BTreeSet, sync::Mutex};
+
+use bowline_api::{VeleroResource, v1::BackupStorageLocation};
+use bowline_vault::{Bucket, Location};
+use k8s_openapi::api::core::v1::{Secret, SecretKeySelector};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, Result, Settings, metrics::Metrics};
+
+/// What every reconciler has at hand.
+#[derive(Debug)]
+pub struct Context {
+    /// The cluster.
+    pub client: Client,
+    /// The namespace of the server and of all objects it looks after.
+    pub namespace: String,
+    /// The flags.
+    pub settings: Settings,
+    /// The counters.
+    pub metrics: Metrics,
+    /// Ends when the server is to stop, or is no longer the leader.
+    pub stop: CancellationToken,
+    /// Backups that this server is working on.
+    pub running: Running,
+}
+
+/// Names of backups that somebody in this process works on.
+#[derive(Debug, Default)]
+pub struct Running(Mutex<BTreeSet<String>>);
+
+impl Running {
+    /// Whether somebody works on it.
+    #[must_use]
+    pub fn contains(&self, backup: &str) -> bool {
+        self.lock().contains(backup)
+    }
+
+    /// Claims a backup until [`finish`](Self::finish); false when somebody has it already.
+    pub fn start(&self, backup: &str) -> bool {
+        self.lock().insert(backup.to_owned())
+    }
+
+    /// Lets a backup go.
+    pub fn finish(&self, backup: &str) {
+        self.lock().remove(backup);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.0
+            .lock()
+            .expect("nothing panics while it holds the set")
+    }
+}
+
+impl Context {
+    /// The objects of a kind in the server's namespace.
+    #[must_use]
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: VeleroResource + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::now()
+    }
+
+    /// Opens the bucket of a location, with the Secrets it refers to.
+    pub async fn bucket(&self, location: &BackupStorageLocation) -> Result<Bucket> {
+        let storage = &location.spec.object_storage;
+        let credential =
+            match &location.spec.credential {
+                Some(key) => Some(self.secret(key).await.map_err(|why| {
+                    Error::Credentials(format!("unable to get credentials: {why}"))
+                })?),
+                None => None,
+            };
+        let ca_cert = match &storage.ca_cert_ref {
+            Some(key) => Some(self.secret(key).await.map_err(|why| {
+                Error::Credentials(format!("error getting CA certificate from secret: {why}"))
+            })?),
+            None => None,
+        };
+        Ok(bowline_vault::open(&Location {
+            object: location.clone(),
+            credential,
+            ca_cert,
+        })?)
+    }
+
+    async fn secret(&self, key: &SecretKeySelector) -> Result<Vec<u8>, String> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let secret = secrets
+            .get_opt(&key.name)
+            .await
+            .map_err(|e| format!("read secret {}: {e}", key.name))?
+            .ok_or_else(|| format!("secret {} not found", key.name))?;
+        secret
+            .data
+            .and_then(|mut data| data.remove(&key.key))
+            .map(|value| value.0)
+            .ok_or_else(|| format!("secret {} has no key {}", key.name, key.key))
+    }
+
+    /// Writes what `new` has different from `old`, as one merge patch; sends nothing when that is
+    /// nothing. With `old`'s resource version the write is refused when somebody was faster.
+    pub async fn update<K>(&self, old: &K, new: &K) -> Result<K>
+    where
+        K: VeleroResource
+            + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>
+            + std::fmt::Debug,
+    {
+        let value = |object: &K| serde_json::to_value(object).expect("our own types are JSON");
+        let Some(mut patch) = difference(&value(old), &value(new)) else {
+            return Ok(new.clone());
+        };
+        if let (Some(version), Some(patch)) = (old.resource_version(), patch.as_object_mut()) {
+            patch
+                .entry("metadata")
+                .or_insert_with(|| Value::Object(Map::new()))
+                .as_object_mut()
+                .expect("metadata is an object on both sides")
+                .insert("resourceVersion".to_owned(), Value::String(version));
+        }
+        let name = old.name_any();
+        self.api::<K>()
+            .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .map_err(Error::api(format!("patch {} {name}", K::KIND)))
+    }
+}
+
+/// The merge patch that turns `old` into `new`, or none when they are equal.
+fn difference(old: &Value, new: &Value) -> Option<Value> {
+    let (Value::Object(before), Value::Object(after)) = (old, new) else {
+        return (old != new).then(|| new.clone());
+    };
+    let mut patch = Map::new();
+    for (key, value) in after {
+        match before.get(key) {
+            Some(was) => {
+                if let Some(part) = difference(was, value) {
+                    patch.insert(key.clone(), part);
+                }
+            }
+            None => {
+                patch.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    for key in before.keys().filter(|key| !after.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::difference;
+
+    #[test]
+    fn a_patch_names_what_changed_and_what_went() {
+        let old = json!({"a": 1, "b": {"c": [1], "d": "x"}, "e": 5});
+        let new = json!({"a": 1, "b": {"c": [2], "d": "x"}, "f": {}});
+        assert_eq!(
+            difference(&old, &new),
+            Some(json!({"b": {"c": [2]}, "e": null, "f": {}}))
+        );
+        assert_eq!(difference(&old, &old), None);
+    }
+}

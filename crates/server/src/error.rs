@@ -1,0 +1,50 @@
+//! Why a reconciler could not do its work.
+
+/// The result of a call here.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What was being done, and why it failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A call to the Kubernetes API failed.
+    #[error("{action}")]
+    Api {
+        /// What was being done, to what: `patch backup b`.
+        action: String,
+        /// Why it failed.
+        source: Box<kube::Error>,
+    },
+    /// A call to the bucket failed, or its settings are of no use.
+    #[error(transparent)]
+    Vault(#[from] bowline_vault::Error),
+    /// A location's Secret cannot be used.
+    #[error("{0}")]
+    Credentials(String),
+    /// The server cannot start as it is set up.
+    #[error("{0}")]
+    Setup(String),
+}
+
+impl Error {
+    /// For `map_err`: what was being done.
+    pub fn api(action: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::Api {
+            action: action.into(),
+            source: Box::new(source),
+        }
+    }
+
+    /// The error and its causes in one line.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = std::error::Error::source(self);
+        while let Some(cause) = next {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            next = cause.source();
+        }
+        text
+    }
+}

@@ -1,0 +1,18 @@
+//! The control plane: one reconciler per kind, leadership by lease, metrics.
+//!
+//! ```text
+//!   settings ──▶ context ──▶ controllers/*      each: a pure decision, and a `reconcile` that acts on it
+//!   lease        who of several servers acts
+//!   metrics      what it counts; http.rs serves it
+//! ```
+
+pub mod context;
+pub mod controllers;
+pub mod metrics;
+pub mod settings;
+
+mod error;
+
+pub use context::Context;
+pub use error::{Error, Result};
+pub use settings::Settings;

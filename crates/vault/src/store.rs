@@ -1,0 +1,42 @@
+//! What a store must be able to do: the calls of the plugin protocol, so that built-in stores and
+//! external ones look alike.
+
+use std::{fmt::Debug, pin::Pin, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::Stream;
+
+use crate::Result;
+
+/// Bytes as they come.
+pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
+
+/// An object and its size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// The size in bytes.
+    pub size: u64,
+}
+
+/// One bucket of an object store. Keys have no leading slash.
+#[async_trait]
+pub trait ObjectStore: Send + Sync + Debug {
+    /// Stores an object. It is visible only once it is whole: when `body` ends in an error, or the
+    /// call is dropped, nothing is.
+    async fn put(&self, key: &str, body: ByteStream) -> Result<()>;
+    /// Reads an object; [`Error::NotFound`](crate::Error::NotFound) when there is none.
+    async fn get(&self, key: &str) -> Result<ByteStream>;
+    /// Whether there is such an object.
+    async fn exists(&self, key: &str) -> Result<bool>;
+    /// All objects whose keys begin with `prefix`, in order.
+    async fn list(&self, prefix: &str) -> Result<Vec<Entry>>;
+    /// The folders directly under `prefix` (empty, or ending in `/`), in full, with their `/`.
+    async fn folders(&self, prefix: &str) -> Result<Vec<String>>;
+    /// Removes an object; one that is not there is no error.
+    async fn delete(&self, key: &str) -> Result<()>;
+    /// A URL that anybody can read the object with for a while.
+    async fn sign(&self, key: &str, ttl: Duration) -> Result<String>;
+}
