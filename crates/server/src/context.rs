@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use crate::{Error, Result, Settings, metrics::Metrics};
 
 /// What every reconciler has at hand.
-#[derive(Debug)]
 pub struct Context {
     /// The cluster.
     pub client: Client,
