@@ -1,1 +1,5 @@
-//! x
+//! Backup and restore: select, plan, run, track.
+
+pub mod discovery;
+pub mod list;
+pub mod object;
