@@ -1,1 +1,3 @@
-//! x
+//! Backup and restore: select, plan, run, track.
+
+pub mod filter;
