@@ -1,6 +1,8 @@
 //! Backup and restore: select, plan, run, track.
 
+pub mod action;
 pub mod discovery;
 pub mod filter;
 pub mod list;
+pub mod log;
 pub mod object;
