@@ -84,6 +84,12 @@ pub async fn built_in(client: &Client) -> Result<Vec<Arc<dyn BackupItemAction>>,
     ])
 }
 
+/// The same without knowing which bindings there are.
+#[must_use]
+pub fn without_bindings() -> Vec<Arc<dyn BackupItemAction>> {
+    vec![Arc::new(pod::Action), Arc::new(claim::Action)]
+}
+
 /// A string somewhere in an object; empty when it is not there.
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object

@@ -1,8 +1,11 @@
 //! Backup and restore: select, plan, run, track.
 
 pub mod action;
+pub mod backup;
 pub mod discovery;
 pub mod filter;
 pub mod list;
 pub mod log;
 pub mod object;
+pub mod select;
+pub mod selector;
