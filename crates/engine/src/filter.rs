@@ -243,7 +243,7 @@ fn namespace_errors(name: &str) -> Vec<String> {
 }
 
 /// Whether a text has the letters of a DNS label, whatever its length.
-fn is_label(text: &str) -> bool {
+pub(crate) fn is_label(text: &str) -> bool {
     let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.starts_with(letter)
         && text.ends_with(letter)

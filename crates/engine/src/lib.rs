@@ -1,3 +1,5 @@
 //! Backup and restore: select, plan, run, track.
 
 pub mod filter;
+pub mod policy;
+pub mod selector;
