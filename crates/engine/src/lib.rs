@@ -1,5 +1,9 @@
 //! Backup and restore: select, plan, run, track.
 
+pub mod backup {
+    //! Backups.
+    pub mod validate;
+}
 pub mod filter;
 pub mod policy;
 pub mod selector;
