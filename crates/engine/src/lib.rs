@@ -7,5 +7,6 @@ pub mod filter;
 pub mod list;
 pub mod log;
 pub mod object;
+pub mod policy;
 pub mod select;
 pub mod selector;

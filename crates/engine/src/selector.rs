@@ -23,7 +23,11 @@ pub fn is_empty(selector: &LabelSelector) -> bool {
 /// Whether the selector is sound, or what is wrong with its first bad requirement.
 pub fn check(selector: &LabelSelector) -> Result<(), String> {
     for (key, value) in labels_of(selector) {
-        aggregate(requirement_errors(key, Operator::Equals, &[value.clone()]))?;
+        aggregate(requirement_errors(
+            key,
+            Operator::Equals,
+            std::slice::from_ref(value),
+        ))?;
     }
     for expression in expressions_of(selector) {
         let operator = Operator::parse(&expression.operator).ok_or_else(|| {
