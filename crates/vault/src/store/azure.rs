@@ -1,0 +1,11 @@
+//! Not yet.
+use std::sync::Arc;
+
+use super::Settings;
+use crate::{Error, ObjectStore, Result};
+
+pub(super) fn open(_: &Settings) -> Result<Arc<dyn ObjectStore>> {
+    Err(Error::Settings(
+        "provider azure is not supported yet".into(),
+    ))
+}
