@@ -16,6 +16,7 @@ const SILENCE: Duration = Duration::from_secs(45);
 /// How a store is reached.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Http {
+    pem: Vec<u8>,
     certificates: Vec<Certificate>,
     insecure: bool,
 }
@@ -32,9 +33,24 @@ impl Http {
             None => Vec::new(),
         };
         Ok(Self {
+            pem: ca.unwrap_or_default().to_vec(),
             certificates,
             insecure,
         })
+    }
+
+    /// A client for questions that are not about objects.
+    pub(super) fn client(&self) -> Result<reqwest::Client> {
+        use_ring();
+        let failed = |e: reqwest::Error| Error::Settings(format!("make an HTTP client: {e}"));
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(CONNECT)
+            .danger_accept_invalid_certs(self.insecure);
+        if !self.pem.is_empty() {
+            let extra = reqwest::Certificate::from_pem_bundle(&self.pem).map_err(failed)?;
+            builder = builder.tls_certs_merge(extra);
+        }
+        builder.build().map_err(failed)
     }
 
     /// The options for an endpoint. Proxies are those of the environment.
