@@ -13,6 +13,7 @@ mod item;
 mod plan;
 mod sink;
 mod track;
+pub mod validate;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -35,6 +36,7 @@ use crate::{
     discovery::{Discovery, Versions},
     list::{self, Query},
     log::{About, Log},
+    policy::Policies,
     select::{LiveNamespace, Selection},
 };
 use item::Run;
@@ -46,6 +48,8 @@ pub struct Job {
     pub client: Client,
     /// The backup, with a sound spec.
     pub backup: Arc<Backup>,
+    /// The backup's policies and those of the installation.
+    pub policies: Option<Arc<Policies>>,
     /// Actions besides the built-in ones; they run after those.
     pub actions: Vec<Arc<dyn BackupItemAction>>,
     /// How it is done.
@@ -133,7 +137,8 @@ async fn make(job: Job, archive: Writer) -> Result<Outcome, Error> {
         log.error(&why, &About::default());
     }
     let live = namespaces(&job.client).await.map_err(Error::Namespaces)?;
-    let (selection, remarks) = Selection::new(spec, &discovery, &live).map_err(Error::Filters)?;
+    let (selection, remarks) =
+        Selection::new(spec, &discovery, &live, job.policies.as_deref()).map_err(Error::Filters)?;
     remark(&selection, &remarks, &live, &log);
     let chosen: Vec<String> = live
         .iter()

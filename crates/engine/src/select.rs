@@ -13,6 +13,7 @@ use crate::{
     discovery::{Discovery, Resource},
     filter::{self, Lists, Namespaces},
     object::Facts,
+    policy::{Policies, ResourceFilter},
     selector,
 };
 
@@ -52,6 +53,7 @@ pub struct Selection {
     selectors: Vec<LabelSelector>,
     /// The same as the API takes them; one empty one when there are none.
     queries: Vec<String>,
+    policies: Policies,
 }
 
 #[derive(Debug, Clone)]
@@ -98,6 +100,7 @@ impl Selection {
         spec: &BackupSpec,
         discovery: &Discovery,
         live: &[LiveNamespace],
+        policies: Option<&Policies>,
     ) -> Result<(Self, Vec<String>), String> {
         let names: Vec<&str> = live.iter().map(|ns| ns.name.as_str()).collect();
         let list = |items: &Option<Vec<String>>| items.clone().unwrap_or_default();
@@ -107,7 +110,16 @@ impl Selection {
             &names,
         )?;
         let mut remarks = Vec::new();
-        let rules = rules(spec, discovery, namespaces.is_everything(), &mut remarks);
+        let mut policies = policies.cloned().unwrap_or_default();
+        let group_resource = |kind: &str| discovery.resolve(kind).map(Resource::group_resource);
+        remarks.extend(policies.resolve_kinds(group_resource));
+        let rules = rules(
+            spec,
+            discovery,
+            &policies,
+            namespaces.is_everything(),
+            &mut remarks,
+        );
         let selectors: Vec<LabelSelector> = spec
             .label_selector
             .iter()
@@ -115,20 +127,14 @@ impl Selection {
             .filter(|selector| !selector::is_empty(selector))
             .cloned()
             .collect();
-        let mut queries = Vec::new();
-        for selector in &selectors {
-            queries.push(selector::to_query(selector)?);
-        }
         // One or-selector that selects all makes the others pointless.
-        let any_empty = spec
+        let selects_all = spec
             .or_label_selectors
             .iter()
             .flatten()
             .any(selector::is_empty);
-        let selectors = if any_empty { Vec::new() } else { selectors };
-        if selectors.is_empty() {
-            queries = vec![String::new()];
-        }
+        let selectors = if selects_all { Vec::new() } else { selectors };
+        let queries = queries(&selectors)?;
         let selection = Self {
             namespaces,
             hidden: live
@@ -139,6 +145,7 @@ impl Selection {
             rules,
             selectors,
             queries,
+            policies,
         };
         Ok((selection, remarks))
     }
@@ -155,22 +162,39 @@ impl Selection {
         self.namespaces.includes(namespace) && !self.hidden.contains(namespace)
     }
 
-    /// Whether every namespace is asked for.
+    /// Whether one list for all namespaces brings what is asked for, and nothing else.
     #[must_use]
     pub fn has_all_namespaces(&self) -> bool {
-        self.namespaces.is_everything() && self.hidden.is_empty()
+        self.namespaces.is_everything() && self.hidden.is_empty() && !self.has_namespace_filters()
     }
 
-    /// Label selectors for list calls, each with a call of its own; one empty one selects all.
+    /// Whether some namespaces have filters of their own.
     #[must_use]
-    pub fn queries(&self) -> &[String] {
-        &self.queries
+    pub fn has_namespace_filters(&self) -> bool {
+        !self.policies.namespaced.is_empty()
     }
 
-    /// Whether objects are selected by their labels.
+    /// Label selectors for lists of a collected resource, each with a call of its own; an empty one
+    /// selects all. None when the namespace's own filter does not have the resource.
     #[must_use]
-    pub fn has_selectors(&self) -> bool {
-        !self.selectors.is_empty()
+    pub fn queries(&self, resource: &Resource, namespace: Option<&str>) -> Vec<String> {
+        let name = resource.group_resource();
+        let own: Option<&ResourceFilter> = match namespace {
+            Some(namespace) => match self.policies.for_namespace(namespace) {
+                Some(filter) => match filter.for_kind(&name) {
+                    Some(filter) => Some(filter),
+                    None => return Vec::new(),
+                },
+                None => None,
+            },
+            None if !resource.namespaced => self.policies.for_cluster_kind(&name),
+            None => None,
+        };
+        match own {
+            // Their selectors were checked when the policies were read.
+            Some(filter) => queries(filter.selectors()).unwrap_or_default(),
+            None => self.queries.clone(),
+        }
     }
 
     /// Whether objects of this resource are looked for.
@@ -234,7 +258,7 @@ impl Selection {
                 self.has_namespace(&object.namespace()) && self.collects(resource)
             } else {
                 resource.group_resource() == NAMESPACES || !self.bans(resource)
-            };
+            } && self.allows_name(resource, object);
             if !wanted {
                 return Err(Left::Unselected);
             }
@@ -243,6 +267,16 @@ impl Selection {
             return Err(Left::Deleting);
         }
         Ok(())
+    }
+
+    fn allows_name(&self, resource: &Resource, object: &Facts<'_>) -> bool {
+        if !self.policies.has_filters() {
+            return true;
+        }
+        let namespace = object.namespace();
+        let namespace = resource.namespaced.then_some(namespace.as_ref());
+        self.policies
+            .allows_name(&resource.group_resource(), namespace, &object.name())
     }
 
     /// Whether a namespace itself is stored although no object in it is.
@@ -260,9 +294,18 @@ impl Selection {
     }
 }
 
+/// Selectors as the API takes them; one empty one when there are none.
+fn queries(selectors: &[LabelSelector]) -> Result<Vec<String>, String> {
+    if selectors.is_empty() {
+        return Ok(vec![String::new()]);
+    }
+    selectors.iter().map(selector::to_query).collect()
+}
+
 fn rules(
     spec: &BackupSpec,
     discovery: &Discovery,
+    policies: &Policies,
     all_namespaces: bool,
     remarks: &mut Vec<String>,
 ) -> Rules {
@@ -308,34 +351,49 @@ fn rules(
             cluster: spec.include_cluster_resources,
         };
     }
+    let mut whole_cluster = all_namespaces
+        && !is_set(&spec.included_cluster_scoped_resources)
+        && !is_set(&spec.included_namespace_scoped_resources);
+    let mut cluster = Lists::new(
+        resolve(
+            "includedClusterScopedResources",
+            &spec.included_cluster_scoped_resources,
+            Some(false),
+        ),
+        resolve(
+            "excludedClusterScopedResources",
+            &spec.excluded_cluster_scoped_resources,
+            Some(false),
+        ),
+    );
+    let mut namespaced = Lists::new(
+        resolve(
+            "includedNamespaceScopedResources",
+            &spec.included_namespace_scoped_resources,
+            Some(true),
+        ),
+        resolve(
+            "excludedNamespaceScopedResources",
+            &spec.excluded_namespace_scoped_resources,
+            Some(true),
+        ),
+    );
+    if let Some(more) = &policies.include_exclude {
+        whole_cluster &= more.included_cluster_scoped_resources.is_empty()
+            && more.included_namespace_scoped_resources.is_empty();
+        more.merge(
+            &mut namespaced,
+            &mut cluster,
+            |item, scope| match discovery.resolve(item) {
+                Some(resource) => (resource.namespaced == scope).then(|| resource.group_resource()),
+                None => Some(item.to_owned()),
+            },
+        );
+    }
     Rules::New {
-        cluster: Lists::new(
-            resolve(
-                "includedClusterScopedResources",
-                &spec.included_cluster_scoped_resources,
-                Some(false),
-            ),
-            resolve(
-                "excludedClusterScopedResources",
-                &spec.excluded_cluster_scoped_resources,
-                Some(false),
-            ),
-        ),
-        namespaced: Lists::new(
-            resolve(
-                "includedNamespaceScopedResources",
-                &spec.included_namespace_scoped_resources,
-                Some(true),
-            ),
-            resolve(
-                "excludedNamespaceScopedResources",
-                &spec.excluded_namespace_scoped_resources,
-                Some(true),
-            ),
-        ),
-        whole_cluster: all_namespaces
-            && !is_set(&spec.included_cluster_scoped_resources)
-            && !is_set(&spec.included_namespace_scoped_resources),
+        cluster,
+        namespaced,
+        whole_cluster,
     }
 }
 

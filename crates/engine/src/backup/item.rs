@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Job, Progress, Settings,
-    plan::Listing,
+    plan::{List, Listing},
     sink::{Joining, Sink},
     track::Tracker,
 };
@@ -97,28 +97,20 @@ impl Run {
     /// Copies what the lists of one resource bring.
     pub(super) async fn listing(self: Arc<Self>, listing: Listing) {
         let at = listing.resource;
-        let spaces: Vec<Option<String>> = match listing.namespaces {
-            None => vec![None],
-            Some(names) => names.into_iter().map(Some).collect(),
-        };
         self.ordered(at).await;
-        let lists = spaces.iter().flat_map(|namespace| {
-            let queries = self.selection.queries().iter();
-            queries.map(move |selector| (namespace.clone(), selector.clone()))
-        });
-        let lists: Vec<_> = lists.collect();
-        stream::iter(lists)
-            .for_each_concurrent(self.settings.parallel, |(namespace, selector)| {
+        stream::iter(listing.lists)
+            .for_each_concurrent(self.settings.parallel, |list| {
                 let run = Arc::clone(&self);
-                async move { run.list(at, namespace.as_deref(), selector).await }
+                async move { run.list(at, list).await }
             })
             .await;
     }
 
-    async fn list(self: &Arc<Self>, at: usize, namespace: Option<&str>, selector: String) {
+    async fn list(self: &Arc<Self>, at: usize, list: List) {
+        let namespace = list.namespace.as_deref();
         let query = Query {
             path: self.resource(at).path(namespace),
-            selector,
+            selector: list.selector.clone(),
             page: self.settings.page,
             metadata_only: false,
         };
@@ -367,9 +359,10 @@ impl Run {
 
     fn will_be_listed(&self, at: usize, namespace: &str) -> bool {
         let resource = self.resource(at);
-        !self.selection.has_selectors()
-            && self.selection.collects(resource)
-            && (!resource.namespaced || self.selection.has_namespace(namespace))
+        let place = resource.namespaced.then_some(namespace);
+        self.selection.collects(resource)
+            && place.is_none_or(|namespace| self.selection.has_namespace(namespace))
+            && self.selection.queries(resource, place) == [""]
     }
 
     /// Reads an object and takes it on.

@@ -25,10 +25,19 @@ const FEW: u64 = 500;
 pub(super) struct Listing {
     /// The resource's place in the discovery.
     pub(super) resource: usize,
-    /// The namespaces to list one by one; none for a single list across all.
-    pub(super) namespaces: Option<Vec<String>>,
+    /// What to ask for, in the order of namespaces.
+    pub(super) lists: Vec<List>,
     /// Objects to come.
     pub(super) total: u64,
+}
+
+/// One list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct List {
+    /// The namespace; none for all of them, or none at all.
+    pub(super) namespace: Option<String>,
+    /// The label selector; empty selects all.
+    pub(super) selector: String,
 }
 
 /// Decides how each collected resource is listed, and counts.
@@ -125,31 +134,44 @@ impl Scope<'_> {
                 return None;
             }
         };
-        let few = all <= FEW || (all < u64::MAX && self.chosen.len() * 3 > self.live);
-        let namespaces = (!everywhere && !few).then(|| self.chosen.to_vec());
-        let total = if everywhere && !self.selection.has_selectors() {
-            all
+        let at_once = everywhere
+            || (all < u64::MAX
+                && !self.selection.has_namespace_filters()
+                && (all <= FEW || self.chosen.len() * 3 > self.live));
+        let namespaces: Vec<Option<&str>> = if at_once {
+            vec![None]
         } else {
-            self.total(resource, namespaces.as_deref()).await
+            self.chosen.iter().map(|name| Some(name.as_str())).collect()
+        };
+        let lists: Vec<List> = namespaces
+            .into_iter()
+            .flat_map(|namespace| {
+                let queries = self.selection.queries(resource, namespace);
+                queries.into_iter().map(move |selector| List {
+                    namespace: namespace.map(str::to_owned),
+                    selector,
+                })
+            })
+            .collect();
+        let total = match lists.as_slice() {
+            [only] if everywhere && only.selector.is_empty() => all,
+            _ => self.total(resource, &lists).await,
         };
         Some(Listing {
             resource: at,
-            namespaces,
+            lists,
             total,
         })
     }
 
     /// Counts what is selected. A failure counts nothing: the list itself will tell.
-    async fn total(&self, resource: &Resource, namespaces: Option<&[String]>) -> u64 {
-        let Some(namespaces) = namespaces else {
-            return self.matching(resource, None).await;
-        };
-        stream::iter(namespaces)
-            .map(|namespace| async move {
-                if self.selection.has_selectors() {
-                    return self.matching(resource, Some(namespace)).await;
+    async fn total(&self, resource: &Resource, lists: &[List]) -> u64 {
+        stream::iter(lists)
+            .map(|list| async move {
+                if list.namespace.is_none() || !list.selector.is_empty() {
+                    return self.matching(resource, list).await;
                 }
-                let path = resource.path(Some(namespace));
+                let path = resource.path(list.namespace.as_deref());
                 list::count(self.client, &path).await.unwrap_or_default()
             })
             .buffer_unordered(PARALLEL)
@@ -158,7 +180,7 @@ impl Scope<'_> {
     }
 
     /// Counts by looking at each object's metadata.
-    async fn matching(&self, resource: &Resource, namespace: Option<&str>) -> u64 {
+    async fn matching(&self, resource: &Resource, list: &List) -> u64 {
         #[derive(Deserialize)]
         struct Object {
             metadata: Metadata,
@@ -168,33 +190,29 @@ impl Scope<'_> {
             #[serde(default)]
             namespace: String,
         }
+        let query = Query {
+            path: resource.path(list.namespace.as_deref()),
+            selector: list.selector.clone(),
+            page: 0,
+            metadata_only: true,
+        };
+        let (out, mut batches) = mpsc::channel::<list::Batch>(1);
+        let listing = async {
+            let _ = list::all(self.client, &query, &out).await;
+            drop(out);
+        };
         let mut total = 0;
-        for selector in self.selection.queries() {
-            let query = Query {
-                path: resource.path(namespace),
-                selector: selector.clone(),
-                page: 0,
-                metadata_only: true,
-            };
-            let (out, mut batches) = mpsc::channel::<list::Batch>(1);
-            let listing = async {
-                let _ = list::all(self.client, &query, &out).await;
-                drop(out);
-            };
-            let counting = async {
-                while let Some(batch) = batches.recv().await {
-                    total += batch
-                        .objects()
-                        .filter_map(|raw| serde_json::from_slice::<Object>(raw).ok())
-                        .filter(|o| {
-                            !resource.namespaced
-                                || self.selection.has_namespace(&o.metadata.namespace)
-                        })
-                        .count() as u64;
-                }
-            };
-            futures::join!(listing, counting);
-        }
+        let counting = async {
+            while let Some(batch) = batches.recv().await {
+                let objects = batch.objects();
+                total += objects
+                    .filter_map(|raw| serde_json::from_slice::<Object>(raw).ok())
+                    .map(|object| object.metadata.namespace)
+                    .filter(|ns| !resource.namespaced || self.selection.has_namespace(ns))
+                    .count() as u64;
+            }
+        };
+        futures::join!(listing, counting);
         total
     }
 }

@@ -47,7 +47,7 @@ fn live() -> Vec<LiveNamespace> {
 
 fn select(spec: serde_json::Value) -> (Selection, Vec<String>) {
     let spec: BackupSpec = serde_json::from_value(spec).unwrap();
-    Selection::new(&spec, &discovery(), &live()).unwrap()
+    Selection::new(&spec, &discovery(), &live(), None).unwrap()
 }
 
 /// The resources that a spec collects.
@@ -241,4 +241,50 @@ fn namespaces_without_objects() {
         ),
         ["a", "b"]
     );
+}
+
+#[test]
+fn namespaces_with_filters_of_their_own() {
+    let policies = Policies::parse(
+        r#"
+version: v1
+clusterScopedFilterPolicy:
+  resourceFilters:
+  - kinds: [Gadget]
+    names: ["keep-*"]
+namespacedFilterPolicies:
+- namespaces: [a]
+  resourceFilters:
+  - kinds: [Secret]
+    labelSelector: {matchLabels: {tier: gold}}
+    excludedNames: [tmp]
+"#,
+        crate::policy::Purpose::Backup,
+    )
+    .unwrap();
+    let spec = BackupSpec::default();
+    let (selection, _) = Selection::new(&spec, &discovery(), &live(), Some(&policies)).unwrap();
+    let discovery = discovery();
+    let queries =
+        |resource: &str, namespace| selection.queries(discovery.find(resource).unwrap(), namespace);
+    assert_eq!(queries("secrets", Some("a")), ["tier=gold"]);
+    assert_eq!(queries("pods", Some("a")), Vec::<String>::new());
+    assert_eq!(queries("pods", Some("b")), [""]);
+    assert!(!selection.has_all_namespaces());
+    let admits = |resource: &str, namespace: &str, name: &str| {
+        let raw = serde_json::to_vec(&json!({"metadata": {"namespace": namespace, "name": name}}))
+            .unwrap();
+        let mut out = Vec::new();
+        let facts = Canonical::default()
+            .write(&raw, "v1", "X", &mut out)
+            .unwrap();
+        selection
+            .admits(discovery.find(resource).unwrap(), &facts, false)
+            .is_ok()
+    };
+    assert!(admits("secrets", "a", "x"));
+    assert!(!admits("secrets", "a", "tmp"));
+    assert!(admits("secrets", "b", "tmp"));
+    assert!(admits("gadgets.example.com", "", "keep-1"));
+    assert!(!admits("gadgets.example.com", "", "other"));
 }

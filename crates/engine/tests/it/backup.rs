@@ -40,6 +40,7 @@ async fn back_up(server: &ApiServer, spec: Value) -> Made {
     let job = Job {
         client: Client::new(server.clone(), "default"),
         backup: Arc::new(Backup::new("velero", "b", spec)),
+        policies: None,
         actions: Vec::new(),
         settings: Settings::default(),
         progress: Arc::clone(&progress),
