@@ -8,6 +8,7 @@
 
 pub mod context;
 pub mod controllers;
+pub mod cron;
 pub mod metrics;
 pub mod settings;
 

@@ -1,0 +1,167 @@
+//! What flags can say, in Go's spelling.
+
+use std::{collections::BTreeMap, convert::Infallible, fmt, str::FromStr, time::Duration};
+
+use clap::ValueEnum;
+use tracing::level_filters::LevelFilter;
+
+/// From which level on things are logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum LogLevel {
+    /// Everything.
+    Trace,
+    /// What helps to find a fault.
+    Debug,
+    /// The story of the day.
+    Info,
+    /// What may go wrong.
+    #[value(alias = "warn")]
+    Warning,
+    /// What went wrong.
+    Error,
+    /// As `error`.
+    Fatal,
+    /// As `error`.
+    Panic,
+}
+
+impl LogLevel {
+    /// The same for `tracing`, which knows nothing above an error.
+    #[must_use]
+    pub fn filter(self) -> LevelFilter {
+        match self {
+            Self::Trace => LevelFilter::TRACE,
+            Self::Debug => LevelFilter::DEBUG,
+            Self::Info => LevelFilter::INFO,
+            Self::Warning => LevelFilter::WARN,
+            Self::Error | Self::Fatal | Self::Panic => LevelFilter::ERROR,
+        }
+    }
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum LogFormat {
+    /// `key=value`.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Resources that a restore does first and last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Priorities {
+    /// Restored first, in this order.
+    pub high: Vec<String>,
+    /// Restored last, in this order.
+    pub low: Vec<String>,
+}
+
+const FIRST: &str = "customresourcedefinitions,namespaces,storageclasses,\
+    volumesnapshotclass.snapshot.storage.k8s.io,volumesnapshotcontents.snapshot.storage.k8s.io,\
+    volumesnapshots.snapshot.storage.k8s.io,datauploads.velero.io,persistentvolumes,\
+    persistentvolumeclaims,clusterroles,roles,serviceaccounts,clusterrolebindings,rolebindings,\
+    secrets,configmaps,limitranges,priorityclasses,pods,replicasets.apps,\
+    clusterclasses.cluster.x-k8s.io,endpoints,services";
+const LAST: &str = "clusterbootstraps.run.tanzu.vmware.com,clusters.cluster.x-k8s.io,\
+    clusterresourcesets.addons.cluster.x-k8s.io,apps.kappctrl.k14s.io,\
+    packageinstalls.packaging.carvel.dev";
+
+impl Default for Priorities {
+    fn default() -> Self {
+        Self {
+            high: names(FIRST),
+            low: names(LAST),
+        }
+    }
+}
+
+/// A comma-separated list; `-` alone begins the second part.
+impl FromStr for Priorities {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let mut high = names(text);
+        let low = match high.iter().position(|name| name == "-") {
+            Some(at) => high.split_off(at).split_off(1),
+            None => Vec::new(),
+        };
+        Ok(Self { high, low })
+    }
+}
+
+impl fmt::Display for Priorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.high.join(","))?;
+        if !self.low.is_empty() {
+            write!(f, ",-,{}", self.low.join(","))?;
+        }
+        Ok(())
+    }
+}
+
+fn names(list: &str) -> Vec<String> {
+    list.split(',')
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The default snapshot location of each provider.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProviderLocations(pub BTreeMap<String, String>);
+
+impl FromStr for ProviderLocations {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let pair = |pair: &str| {
+            let (provider, location) = pair
+                .split_once(':')
+                .ok_or_else(|| format!("error parsing {pair:?}: expected provider:location"))?;
+            Ok((provider.trim().to_owned(), location.trim().to_owned()))
+        };
+        text.split(',')
+            .map(str::trim)
+            .filter(|text| !text.is_empty())
+            .map(pair)
+            .collect::<Result<_, String>>()
+            .map(Self)
+    }
+}
+
+/// A length of time that is not negative.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let duration: bowline_api::Duration = text.parse().map_err(|bad| format!("{bad}"))?;
+    match duration.nanos() {
+        Ok(nanos) => u64::try_from(nanos)
+            .map(Duration::from_nanos)
+            .map_err(|_| "must not be negative".to_owned()),
+        Err(bad) => Err(bad.to_string()),
+    }
+}
+
+/// A length of time; zero and less stand for the default, as in Velero.
+pub(super) fn duration_or_default(
+    default: &'static str,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let duration: bowline_api::Duration = text.parse().map_err(|bad| format!("{bad}"))?;
+        match duration.nanos() {
+            Ok(..=0) => self::duration(default),
+            Ok(nanos) => Ok(Duration::from_nanos(nanos.unsigned_abs())),
+            Err(bad) => Err(bad.to_string()),
+        }
+    }
+}
+
+/// What Go takes for a boolean.
+pub(super) fn go_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
+        _ => Err("expected true or false".to_owned()),
+    }
+}
