@@ -8,7 +8,10 @@
 //! ```
 
 pub mod archive;
+#[cfg(any(test, feature = "behaviour"))]
+pub mod behaviour;
 pub mod bucket;
+pub mod crash;
 pub mod location;
 pub mod store;
 

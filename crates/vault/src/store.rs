@@ -1,13 +1,27 @@
 //! What a store must be able to do: the calls of the plugin protocol, so that built-in stores and
 //! external ones look alike.
 
-use std::{fmt::Debug, pin::Pin, time::Duration};
+pub mod filesystem;
+
+mod aws;
+mod azure;
+mod credentials;
+mod gcp;
+mod http;
+mod reason;
+mod remote;
+mod settings;
+mod upload;
+
+pub(crate) use settings::Settings;
+
+use std::{fmt::Debug, pin::Pin, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// Bytes as they come.
 pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
@@ -39,4 +53,43 @@ pub trait ObjectStore: Send + Sync + Debug {
     async fn delete(&self, key: &str) -> Result<()>;
     /// A URL that anybody can read the object with for a while.
     async fn sign(&self, key: &str, ttl: Duration) -> Result<String>;
+    /// Whom to name when no answer comes: a URL, a folder, a plugin.
+    fn endpoint(&self) -> &str {
+        "the object store"
+    }
+}
+
+/// The providers that are built in, by the names a location may call them.
+const PROVIDERS: &[(&str, Provider)] = &[
+    ("aws", aws::open),
+    ("azure", azure::open),
+    ("filesystem", filesystem::open),
+    ("fs", filesystem::open),
+    ("gcp", gcp::open),
+];
+
+type Provider = fn(&Settings) -> Result<Arc<dyn ObjectStore>>;
+
+/// Whether a provider is built in, with or without `velero.io/` before its name.
+#[must_use]
+pub fn is_built_in(provider: &str) -> bool {
+    find(provider).is_some()
+}
+
+fn find(provider: &str) -> Option<Provider> {
+    let name = provider.strip_prefix("velero.io/").unwrap_or(provider);
+    let (_, open) = PROVIDERS.iter().find(|(known, _)| *known == name)?;
+    Some(*open)
+}
+
+/// Opens the store of a built-in provider.
+pub(crate) fn open(provider: &str, settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
+    let open = find(provider).ok_or_else(|| {
+        let known: Vec<_> = PROVIDERS.iter().map(|(name, _)| *name).collect();
+        Error::Settings(format!(
+            "unknown object storage provider {provider:?}; known are {}",
+            known.join(", ")
+        ))
+    })?;
+    open(settings)
 }
