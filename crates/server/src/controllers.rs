@@ -1,1 +1,238 @@
-//! One file per kind.
+//! One file per kind, all of one shape: a pure decision with a table of tests, and a reconciler that
+//! acts on it. What they share is here: the loop that calls them, and calls that mind neither being
+//! late nor being repeated.
+
+pub mod deletion;
+pub mod download;
+pub mod expiry;
+pub mod location;
+pub mod schedule;
+pub mod server_status;
+pub mod sync;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bowline_api::VeleroResource;
+use futures::StreamExt;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::NamespaceResourceScope;
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, ListParams, PostParams, Preconditions},
+    runtime::{
+        Controller,
+        controller::{self, Action},
+        watcher,
+    },
+};
+
+use crate::{Context, Error, Result};
+
+/// The longest time between two looks at an object, whatever the clock does meanwhile.
+const LOOK: Duration = Duration::from_secs(60);
+/// When somebody else was faster, look again after this.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The longest time between two tries of what fails.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+/// Looks after the objects of a kind.
+trait Reconciler: Send + Sync + Sized + 'static {
+    /// The kind.
+    type Object: VeleroResource
+        + kube::Resource<Scope = NamespaceResourceScope>
+        + std::fmt::Debug
+        + Send
+        + Sync;
+    /// The controller's name.
+    const NAME: &'static str;
+    /// How many objects are looked after at the same time; each of them by one at a time.
+    const PARALLEL: u16 = 16;
+
+    /// Looks at an object, does what is to be done, and says when to look again. The object may be
+    /// a little old.
+    fn reconcile(
+        self: Arc<Self>,
+        object: Arc<Self::Object>,
+    ) -> impl Future<Output = Result<Action>> + Send;
+
+    /// An object of this name is no more. Comes late, and only if it was to be looked at again.
+    fn gone(&self, _name: &str) {}
+}
+
+/// Calls a reconciler for every object until the server stops. Work that is under way then is
+/// dropped: each reconciler can go on from wherever it was.
+async fn run<R: Reconciler>(ctx: &Arc<Context>, reconciler: R) {
+    let failures = Mutex::new(HashMap::<String, u32>::new());
+    let failures = &failures;
+    let reconciler = Arc::new(reconciler);
+    let watching = Arc::clone(&reconciler);
+    Controller::new(ctx.api::<R::Object>(), watcher::Config::default())
+        .with_config(controller::Config::default().concurrency(R::PARALLEL))
+        .run(
+            |object, reconciler: Arc<R>| reconciler.reconcile(object),
+            |object, error, _| {
+                if is_stale(error) {
+                    return Action::requeue(AGAIN);
+                }
+                let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+                let count = failures.entry(object.name_any()).or_default();
+                *count = count.saturating_add(1);
+                Action::requeue(pause(*count))
+            },
+            reconciler,
+        )
+        .take_until(ctx.stop.cancelled())
+        .for_each(|result| async {
+            let forget = |name: &str| {
+                let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+                failures.remove(name);
+            };
+            match result {
+                Ok((object, _)) => forget(&object.name),
+                Err(controller::Error::ObjectNotFound(object)) => {
+                    forget(&object.name);
+                    watching.gone(&object.name);
+                }
+                Err(controller::Error::ReconcilerFailed(error, object)) if is_stale(&error) => {
+                    tracing::debug!(
+                        controller = R::NAME,
+                        object = %object.name,
+                        "will look again: {}",
+                        error.chain()
+                    );
+                }
+                Err(controller::Error::ReconcilerFailed(error, object)) => tracing::error!(
+                    controller = R::NAME,
+                    object = %object.name,
+                    "{}",
+                    error.chain()
+                ),
+                Err(error) => tracing::warn!(controller = R::NAME, "{error}"),
+            }
+        })
+        .await;
+}
+
+/// Doubles with every failure in a row.
+fn pause(failures: u32) -> Duration {
+    Duration::from_secs(1 << failures.saturating_sub(1).min(10)).min(LONGEST_PAUSE)
+}
+
+/// Whether the object changed or went while it was looked at.
+fn is_stale(error: &Error) -> bool {
+    matches!(error, Error::Api { source, .. } if matches!(
+        &**source,
+        kube::Error::Api(status) if status.is_conflict() || status.is_not_found()
+    ))
+}
+
+/// Look again at a time, or earlier.
+fn at(time: Timestamp, now: Timestamp) -> Action {
+    after(time.duration_since(now))
+}
+
+/// Look again after a while, or earlier.
+fn after(wait: SignedDuration) -> Action {
+    // A moment later rather than a moment early, which would be a look for nothing.
+    let wait = Duration::try_from(wait).unwrap_or_default() + Duration::from_millis(5);
+    Action::requeue(wait.min(LOOK))
+}
+
+impl Context {
+    /// The object, or none when there is no such object.
+    async fn find<K>(&self, name: &str) -> Result<Option<K>>
+    where
+        K: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
+    {
+        if name.is_empty() {
+            return Ok(None);
+        }
+        self.api::<K>()
+            .get_opt(name)
+            .await
+            .map_err(Error::api(format!("read {} {name}", K::KIND)))
+    }
+
+    /// All objects of a kind, or those with the labels.
+    async fn list<K>(&self, labels: &str) -> Result<Vec<K>>
+    where
+        K: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
+    {
+        let params = ListParams::default().labels(labels);
+        let list = self.api::<K>().list(&params).await;
+        Ok(list
+            .map_err(Error::api(format!("list {}", K::PLURAL)))?
+            .items)
+    }
+
+    /// Creates an object; none when there is one of that name already.
+    async fn create<K>(&self, object: &K) -> Result<Option<K>>
+    where
+        K: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
+    {
+        match self
+            .api::<K>()
+            .create(&PostParams::default(), object)
+            .await
+        {
+            Ok(created) => Ok(Some(created)),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
+            Err(e) => {
+                let action = format!("create {} {}", K::KIND, object.name_any());
+                Err(Error::api(action)(e))
+            }
+        }
+    }
+
+    /// Deletes this very object and no later one of its name; one that is gone is no error.
+    async fn delete<K>(&self, object: &K) -> Result<()>
+    where
+        K: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
+    {
+        let name = object.name_any();
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: object.uid(),
+                resource_version: None,
+            }),
+            ..Default::default()
+        };
+        match self.api::<K>().delete(&name, &params).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
+                Ok(())
+            }
+            Err(e) => Err(Error::api(format!("delete {} {name}", K::KIND))(e)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::SignedDuration;
+    use kube::runtime::controller::Action;
+
+    use super::{after, pause};
+
+    #[test]
+    fn pauses_grow_to_five_minutes() {
+        let pauses = [1, 2, 3, 9, 10, 500].map(|n| pause(n).as_secs());
+        assert_eq!(pauses, [1, 2, 4, 256, 300, 300]);
+    }
+
+    #[test]
+    fn nothing_is_left_alone_for_longer_than_a_minute() {
+        for (wait, millis) in [(-5, 5), (0, 5), (20, 20_005), (3600, 60_000)] {
+            assert_eq!(
+                after(SignedDuration::from_secs(wait)),
+                Action::requeue(Duration::from_millis(millis))
+            );
+        }
+    }
+}
