@@ -5,5 +5,6 @@ pub mod backup {
     pub mod validate;
 }
 pub mod filter;
+pub mod hooks;
 pub mod policy;
 pub mod selector;
