@@ -3,7 +3,7 @@
 //! Lists hold names or globs (`*`, `?`, `[..]`, `{a,b}`); an exclude beats an include. What the
 //! names mean (short names, scopes) is decided before they come here, by discovery.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use globset::{GlobBuilder, GlobMatcher};
 
@@ -13,8 +13,8 @@ const ALL: &str = "*";
 /// An include list and an exclude list.
 #[derive(Debug, Clone, Default)]
 pub struct Lists {
-    includes: Vec<Pattern>,
-    excludes: Vec<Pattern>,
+    includes: Patterns,
+    excludes: Patterns,
 }
 
 impl Lists {
@@ -24,57 +24,90 @@ impl Lists {
         excludes: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Self {
         Self {
-            includes: patterns(includes),
-            excludes: patterns(excludes),
+            includes: Patterns::new(includes),
+            excludes: Patterns::new(excludes),
         }
     }
 
     /// Whether the item passes: no exclude matches, and an include does or there are none.
     #[must_use]
     pub fn includes(&self, item: &str) -> bool {
-        !self.excludes(item) && (self.includes.is_empty() || self.names(item))
+        !self.excludes(item) && (self.includes.texts.is_empty() || self.names(item))
     }
 
     /// Whether an exclude matches the item.
     #[must_use]
     pub fn excludes(&self, item: &str) -> bool {
-        any_matches(&self.excludes, item)
+        self.excludes.matches(item)
     }
 
     /// Whether an include matches the item, excluded or not; an empty list names nothing.
     #[must_use]
     pub fn names(&self, item: &str) -> bool {
-        any_matches(&self.includes, item)
+        self.includes.matches(item)
     }
 
     /// Whether the lists leave nothing out: no excludes, and no includes but `*`.
     #[must_use]
     pub fn is_everything(&self) -> bool {
-        self.excludes.is_empty() && self.includes.iter().all(|p| p.text == ALL)
+        self.excludes.texts.is_empty() && self.includes.texts.iter().all(|t| t == ALL)
     }
 
     /// Adds an include unless one list or the other matches it already.
     pub fn include_if_new(&mut self, item: &str) {
         if !self.names(item) && !self.excludes(item) {
-            self.includes.push(Pattern::new(item));
+            self.includes.push(item);
         }
     }
 
     /// Adds an exclude unless one list or the other matches it already.
     pub fn exclude_if_new(&mut self, item: &str) {
         if !self.names(item) && !self.excludes(item) {
-            self.excludes.push(Pattern::new(item));
+            self.excludes.push(item);
         }
     }
 
     /// The includes as they were given.
     pub fn included(&self) -> impl Iterator<Item = &str> {
-        self.includes.iter().map(|p| p.text.as_str())
+        self.includes.texts.iter().map(String::as_str)
     }
 
     /// The excludes as they were given.
     pub fn excluded(&self) -> impl Iterator<Item = &str> {
-        self.excludes.iter().map(|p| p.text.as_str())
+        self.excludes.texts.iter().map(String::as_str)
+    }
+}
+
+/// One list. Names are looked up, so that a thousand of them cost no more than one; globs are tried
+/// one by one.
+#[derive(Debug, Clone, Default)]
+struct Patterns {
+    texts: Vec<String>,
+    names: HashSet<String>,
+    globs: Vec<Pattern>,
+}
+
+impl Patterns {
+    fn new(texts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let mut patterns = Self::default();
+        for text in texts {
+            patterns.push(text.as_ref());
+        }
+        patterns
+    }
+
+    fn push(&mut self, text: &str) {
+        self.texts.push(text.to_owned());
+        let pattern = Pattern::new(text);
+        if pattern.is_literal() {
+            self.names.insert(pattern.text);
+        } else {
+            self.globs.push(pattern);
+        }
+    }
+
+    fn matches(&self, item: &str) -> bool {
+        self.names.contains(item) || self.globs.iter().any(|glob| glob.matches(item))
     }
 }
 
@@ -139,20 +172,6 @@ fn compile(text: &str) -> Result<Option<GlobMatcher>, String> {
         .build()
         .map(|glob| Some(glob.compile_matcher()))
         .map_err(|e| e.kind().to_string())
-}
-
-/// Patterns without repeats, in the order given.
-fn patterns(texts: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<Pattern> {
-    let mut seen = BTreeSet::new();
-    texts
-        .into_iter()
-        .filter(|text| seen.insert(text.as_ref().to_owned()))
-        .map(|text| Pattern::new(text.as_ref()))
-        .collect()
-}
-
-fn any_matches(patterns: &[Pattern], item: &str) -> bool {
-    patterns.iter().any(|pattern| pattern.matches(item))
 }
 
 /// What is wrong with the lists of `includedResources` and `excludedResources`.

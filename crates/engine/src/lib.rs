@@ -4,6 +4,7 @@ pub mod action;
 pub mod backup;
 pub mod discovery;
 pub mod filter;
+pub mod hooks;
 pub mod list;
 pub mod log;
 pub mod object;
