@@ -174,11 +174,7 @@ impl Context {
     where
         K: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
     {
-        match self
-            .api::<K>()
-            .create(&PostParams::default(), object)
-            .await
-        {
+        match self.api::<K>().create(&PostParams::default(), object).await {
             Ok(created) => Ok(Some(created)),
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
             Err(e) => {

@@ -14,9 +14,8 @@ use std::{sync::Arc, time::Duration};
 use bowline_api::{
     names::{label, label_value},
     v1::{
-        Backup, BackupPhase, BackupStorageLocation,
-        BackupStorageLocationAccessMode as AccessMode, BackupStorageLocationPhase,
-        DeleteBackupRequest, DeleteBackupRequestPhase as Phase,
+        Backup, BackupPhase, BackupStorageLocation, BackupStorageLocationAccessMode as AccessMode,
+        BackupStorageLocationPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase,
     },
 };
 use bowline_vault::Bucket;
@@ -303,7 +302,10 @@ impl Requests {
             label::BACKUP_NAME,
             label_value(backup),
             label::BACKUP_UID,
-            request.labels().get(label::BACKUP_UID).map_or("", String::as_str)
+            request
+                .labels()
+                .get(label::BACKUP_UID)
+                .map_or("", String::as_str)
         );
         for request in self.ctx.list::<DeleteBackupRequest>(&labels).await? {
             self.ctx.delete(&request).await?;

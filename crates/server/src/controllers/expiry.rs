@@ -10,10 +10,10 @@ use bowline_api::{
         DeleteBackupRequestSpec,
     },
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::{ResourceExt, runtime::controller::Action};
 
-use super::{Reconciler, after, at};
+use super::{Reconciler, at};
 use crate::{Context, Result};
 
 /// The controller's name.
@@ -113,7 +113,10 @@ fn request(backup: &Backup) -> DeleteBackupRequest {
     request.metadata.labels = Some(
         [
             (label::BACKUP_NAME.to_owned(), label_value(&name)),
-            (label::BACKUP_UID.to_owned(), backup.uid().unwrap_or_default()),
+            (
+                label::BACKUP_UID.to_owned(),
+                backup.uid().unwrap_or_default(),
+            ),
         ]
         .into(),
     );
@@ -152,7 +155,11 @@ impl Reconciler for Expiry {
         if let Some(failure) = failure
             && marked != *backup
         {
-            tracing::warn!(backup = name, location, "expired, but not deleted: {failure}");
+            tracing::warn!(
+                backup = name,
+                location,
+                "expired, but not deleted: {failure}"
+            );
         }
         ctx.update(&*backup, &marked).await?;
         found?;

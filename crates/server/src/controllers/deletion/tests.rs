@@ -76,7 +76,11 @@ fn requests_are_worked_on_kept_and_forgotten() {
         (Some(Phase::New), 0, Step::Work),
         // A server died over it, however long ago.
         (Some(Phase::InProgress), 0, Step::Work),
-        (Some(Phase::Processed), 2 * DAY - 60, Step::Keep(at(3 * DAY - 60))),
+        (
+            Some(Phase::Processed),
+            2 * DAY - 60,
+            Step::Keep(at(3 * DAY - 60)),
+        ),
         (Some(Phase::Processed), DAY, Step::Forget),
     ] {
         let mut request = DeleteBackupRequest::default();

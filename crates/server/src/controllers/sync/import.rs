@@ -186,7 +186,11 @@ mod tests {
             ("Finalizing", Some(1), true),
             ("FinalizingPartiallyFailed", Some(1), true),
             ("WaitingForPluginOperations", Some(1), true),
-            ("WaitingForPluginOperationsPartiallyFailed", Some(2000), false),
+            (
+                "WaitingForPluginOperationsPartiallyFailed",
+                Some(2000),
+                false,
+            ),
             ("InProgress", Some(1), false),
             ("Deleting", Some(1), false),
             ("FailedValidation", None, false),
