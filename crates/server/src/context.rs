@@ -103,27 +103,50 @@ impl Context {
         jiff::Timestamp::now()
     }
 
-    /// Opens the bucket of a location, with the Secrets it refers to.
+    /// Opens the bucket of a location, with the Secrets it refers to. Its calls end when the server
+    /// is to stop.
     pub async fn bucket(&self, location: &BackupStorageLocation) -> Result<Bucket> {
-        let storage = &location.spec.object_storage;
-        let credential =
-            match &location.spec.credential {
-                Some(key) => Some(self.secret(key).await.map_err(|why| {
-                    Error::Credentials(format!("unable to get credentials: {why}"))
-                })?),
-                None => None,
-            };
-        let ca_cert = match &storage.ca_cert_ref {
-            Some(key) => Some(self.secret(key).await.map_err(|why| {
-                Error::Credentials(format!("error getting CA certificate from secret: {why}"))
-            })?),
-            None => None,
+        let bucket = bowline_vault::open(&self.location(location).await?)?;
+        Ok(bucket
+            .with_cancel(self.stop.clone())
+            .with_metrics(self.metrics.store.clone()))
+    }
+
+    /// A location with the Secrets it refers to.
+    pub async fn location(&self, location: &BackupStorageLocation) -> Result<Location> {
+        let refused = |what: &str, why| Error::Credentials(format!("{what}: {why}"));
+        let spec = &location.spec;
+        let credential = match &spec.credential {
+            Some(key) => self.secret(key).await.map(Some),
+            None => Ok(None),
         };
-        Ok(bowline_vault::open(&Location {
+        let ca_cert = match &spec.object_storage.ca_cert_ref {
+            Some(key) => self.secret(key).await.map(Some),
+            None => Ok(None),
+        };
+        let config = spec.config.as_ref();
+        let customer_key = match config.and_then(|c| c.get("customerKeyEncryptionSecret")) {
+            Some(place) => match place.split_once('/') {
+                Some((name, key)) => {
+                    let key = SecretKeySelector {
+                        name: name.to_owned(),
+                        key: key.to_owned(),
+                        optional: None,
+                    };
+                    self.secret(&key).await.map(Some)
+                }
+                None => Err(format!("expected <secret>/<key>, found {place:?}")),
+            },
+            None => Ok(None),
+        };
+        Ok(Location {
             object: location.clone(),
-            credential,
-            ca_cert,
-        })?)
+            credential: credential.map_err(|why| refused("unable to get credentials", why))?,
+            ca_cert: ca_cert
+                .map_err(|why| refused("error getting CA certificate from secret", why))?,
+            customer_key: customer_key
+                .map_err(|why| refused("unable to get customerKeyEncryptionSecret", why))?,
+        })
     }
 
     async fn secret(&self, key: &SecretKeySelector) -> Result<Vec<u8>, String> {

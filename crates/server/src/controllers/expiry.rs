@@ -10,10 +10,10 @@ use bowline_api::{
         DeleteBackupRequestSpec,
     },
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::{ResourceExt, runtime::controller::Action};
 
-use super::{Reconciler, after, at};
+use super::{Reconciler, at};
 use crate::{Context, Result};
 
 /// The controller's name.

@@ -23,7 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{ResourceExt, runtime::controller::Action};
 
 use super::{Reconciler, after};
-use crate::{Context, Error, Result};
+use crate::{Context, Result};
 use import::Verdict;
 
 /// The controller's name.
