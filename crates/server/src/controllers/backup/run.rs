@@ -7,7 +7,7 @@
 //! `velero-backup.json` makes the backup exist, so it comes last; a backup that a crash interrupts
 //! before is made again, one interrupted after is taken from the bucket as it is.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bowline_api::{
     Time,
@@ -449,48 +449,52 @@ async fn prepare(ctx: &Context, backup: &Backup) -> Result<(Prepared, Option<Pol
 
 /// The policies of the backup and of the installation. The inner error is the user's to mend.
 async fn policies(ctx: &Context, backup: &Backup) -> Result<Result<Option<Policies>, String>> {
-    let maps: Api<ConfigMap> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
-    let read = async |name: &str| -> Result<Result<BTreeMap<String, String>, String>> {
-        match maps.get_opt(name).await {
-            Ok(Some(map)) => Ok(Ok(map.data.unwrap_or_default())),
-            Ok(None) => Ok(Err(format!("configmaps \"{name}\" not found"))),
-            Err(error) => Err(Error::api(format!("read ConfigMap {name}"))(error)),
-        }
-    };
     let namespace = &ctx.namespace;
     let owner = format!("{namespace}/{}", backup.name_any());
-    let mut own = None;
-    if let Some(name) = policy::config_map_of(backup) {
-        let data = match read(name).await? {
-            Ok(data) => data,
-            Err(why) => {
-                return Ok(Err(format!(
-                    "fail to get ResourcePolicies {namespace}/{name} ConfigMap: {why}"
-                )));
-            }
-        };
-        match Policies::from_config_map(namespace, name, &data, Purpose::Backup) {
-            Ok(policies) => own = Some(policies),
-            Err(error) => return Ok(Err(error.for_owner(&owner))),
-        }
-    }
-    let mut global = None;
-    let name = &ctx.settings.global_backup_volume_policies_configmap;
-    if !name.is_empty() {
-        let data = match read(name).await? {
-            Ok(data) => data,
-            Err(why) => {
-                return Ok(Err(format!(
-                    "fail to get ResourcePolicies {namespace}/{name} ConfigMap: {why}"
-                )));
-            }
-        };
-        match Policies::from_config_map(namespace, name, &data, Purpose::Backup) {
-            Ok(policies) => global = Some(policies),
-            Err(error) => return Ok(Err(error.for_global(&format!("{namespace}/{name}")))),
-        }
-    }
+    let own = match policy::config_map_of(backup) {
+        Some(name) => match read_policies(ctx, name).await? {
+            Ok(Ok(policies)) => Some(policies),
+            Ok(Err(error)) => return Ok(Err(error.for_owner(&owner))),
+            Err(missing) => return Ok(Err(missing)),
+        },
+        None => None,
+    };
+    let global = match ctx
+        .settings
+        .global_backup_volume_policies_configmap
+        .as_str()
+    {
+        "" => None,
+        name => match read_policies(ctx, name).await? {
+            Ok(Ok(policies)) => Some(policies),
+            Ok(Err(error)) => return Ok(Err(error.for_global(&format!("{namespace}/{name}")))),
+            Err(missing) => return Ok(Err(missing)),
+        },
+    };
     Ok(Ok(Policies::with_global(own, global)))
+}
+
+/// The policies in a ConfigMap, or what is wrong with them, or that there is no such ConfigMap.
+async fn read_policies(
+    ctx: &Context,
+    name: &str,
+) -> Result<Result<Result<Policies, policy::Error>, String>> {
+    let maps: Api<ConfigMap> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
+    let found = maps.get_opt(name).await;
+    let found = found.map_err(Error::api(format!("read ConfigMap {name}")))?;
+    let namespace = &ctx.namespace;
+    let Some(map) = found else {
+        return Ok(Err(format!(
+            "fail to get ResourcePolicies {namespace}/{name} ConfigMap: configmaps {name:?} not found"
+        )));
+    };
+    let data = map.data.unwrap_or_default();
+    Ok(Ok(Policies::from_config_map(
+        namespace,
+        name,
+        &data,
+        Purpose::Backup,
+    )))
 }
 
 fn log_level(ctx: &Context) -> Level {
