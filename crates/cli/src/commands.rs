@@ -3,3 +3,4 @@
 pub(crate) mod apiserver;
 pub(crate) mod demo;
 pub(crate) mod install;
+pub(crate) mod server;

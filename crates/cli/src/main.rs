@@ -20,6 +20,8 @@ enum Command {
     Demo(commands::demo::Args),
     /// Serve an in-memory Kubernetes API.
     Apiserver(commands::apiserver::Args),
+    /// Run the server: the control plane.
+    Server(Box<commands::server::Args>),
     /// Put Bowline into a cluster; so far its CustomResourceDefinitions.
     Install(commands::install::Args),
 }
@@ -33,6 +35,7 @@ async fn main() -> ExitCode {
     let done = match args.command {
         Command::Demo(args) => commands::demo::run(args, &mut io::stdout().lock()).await,
         Command::Apiserver(args) => commands::apiserver::run(args, &mut io::stdout().lock()).await,
+        Command::Server(args) => commands::server::run(*args).await,
         Command::Install(args) => commands::install::run(args, &mut io::stdout().lock()).await,
     };
     match done {
