@@ -1,3 +1,3 @@
-//! Archives.
+//! The archive with a backup's objects, `<backup>.tar.gz`.
 
 pub mod read;
