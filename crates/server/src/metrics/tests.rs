@@ -1,11 +1,12 @@
 //! The scrape against that of a Velero server.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
-use bowline_api::v1::{BackupPhase, RestorePhase};
+use bowline_api::{
+    Time,
+    names::label,
+    v1::{Backup, BackupPhase, RestorePhase},
+};
 use jiff::Timestamp;
 
 use super::{Finished, Metrics, Snapshots, from_open_metrics};
@@ -38,6 +39,19 @@ fn blanked(sample: &str) -> String {
     text
 }
 
+/// A backup that ended.
+fn backup(schedule: &str, phase: &str, end: i64) -> Backup {
+    let mut backup = Backup::default();
+    if !schedule.is_empty() {
+        let label = (label::SCHEDULE_NAME.to_owned(), schedule.to_owned());
+        backup.metadata.labels = Some([label].into());
+    }
+    backup.status_mut().phase = Some(BackupPhase::from(phase));
+    let end = Timestamp::from_second(end).unwrap();
+    backup.status_mut().completion_timestamp = Some(Time(end));
+    backup
+}
+
 /// Everything that can happen, once.
 fn busy() -> Metrics {
     let metrics = Metrics::default();
@@ -68,8 +82,12 @@ fn busy() -> Metrics {
         metrics.restore_attempted(schedule);
         metrics.restore_finished(schedule, &RestorePhase::Completed);
     }
-    let successes = BTreeMap::from([("nightly".to_owned(), Timestamp::UNIX_EPOCH)]);
-    metrics.backups_counted(12, &successes);
+    metrics.backups_counted(&[
+        backup("", "Completed", 5),
+        backup("nightly", "Completed", 9),
+        backup("nightly", "Completed", 7),
+        backup("nightly", "Failed", 11),
+    ]);
     metrics.restores_counted(3);
     metrics.location_checked("default", true);
     metrics
@@ -109,7 +127,9 @@ fn values_are_what_happened() {
         "velero_backup_duration_seconds_bucket{schedule=\"nightly\",le=\"300\"} 2",
         "velero_backup_duration_seconds_sum{schedule=\"nightly\"} 90",
         "velero_volume_snapshot_failure_total{schedule=\"\"} 1",
-        "velero_backup_total 12",
+        "velero_backup_total 4",
+        "velero_backup_last_successful_timestamp{schedule=\"\"} 5",
+        "velero_backup_last_successful_timestamp{schedule=\"nightly\"} 9",
         "velero_backup_location_status_gauge{backup_location_name=\"default\"} 1",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
