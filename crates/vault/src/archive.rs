@@ -1,1 +1,3 @@
 //! Archives.
+
+pub mod read;
