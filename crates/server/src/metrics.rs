@@ -12,11 +12,8 @@ use std::{
     time::Duration,
 };
 
-use bowline_api::{
-    names::label,
-    v1::{Backup, BackupPhase, RestorePhase},
-};
-use kube::ResourceExt;
+use bowline_api::v1::{BackupPhase, RestorePhase};
+use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 
 use family::{Family, Kind};
@@ -251,27 +248,14 @@ impl Metrics {
         }
     }
 
-    /// These are all backups there are: how many, and when the newest good one of each schedule ended.
-    pub fn backups_counted(&self, backups: &[Backup]) {
+    /// How many backups there are, and when the newest good one of each schedule ended.
+    pub fn backups_counted(&self, total: usize, successes: &BTreeMap<String, Timestamp>) {
         let f = &self.families;
-        f.backup_total.set(&[], backups.len() as f64);
-        let mut ends = BTreeMap::<&str, i64>::new();
-        for backup in backups {
-            let Some(status) = &backup.status else {
-                continue;
-            };
-            if let (Some(BackupPhase::Completed), Some(end)) =
-                (&status.phase, status.completion_timestamp)
-            {
-                let schedule = backup.labels().get(label::SCHEDULE_NAME);
-                let newest = ends.entry(schedule.map_or("", String::as_str)).or_default();
-                *newest = end.0.as_second().max(*newest);
-            }
-        }
+        f.backup_total.set(&[], total as f64);
         f.backup_last_successful_timestamp.clear();
-        for (schedule, end) in ends {
-            let newest = &f.backup_last_successful_timestamp;
-            newest.set(&[schedule], end as f64);
+        for (schedule, time) in successes {
+            f.backup_last_successful_timestamp
+                .set(&[schedule], time.as_second() as f64);
         }
     }
 

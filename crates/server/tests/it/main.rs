@@ -1,5 +1,10 @@
 //! Reconcilers on the embedded API server, with folders as buckets.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should say where"
+)]
+
 mod deletion;
 mod download;
 mod location;
