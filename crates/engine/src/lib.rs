@@ -1,1 +1,13 @@
-//! x
+//! Backup and restore: select, plan, run, track.
+
+pub mod action;
+pub mod backup;
+pub mod discovery;
+pub mod filter;
+pub mod hooks;
+pub mod list;
+pub mod log;
+pub mod object;
+pub mod policy;
+pub mod select;
+pub mod selector;

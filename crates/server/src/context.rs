@@ -24,8 +24,11 @@ pub struct Context {
     pub settings: Settings,
     /// The counters.
     pub metrics: Metrics,
-    /// Ends when the server is to stop, or is no longer the leader.
+    /// Ends when the server is to stop: nothing new is begun.
     pub stop: CancellationToken,
+    /// Ends when work under way must stop too: the server's patience is over, or it is no longer
+    /// the leader.
+    pub abort: CancellationToken,
     /// Backups that this server is working on.
     pub running: Running,
 }
@@ -71,6 +74,20 @@ impl Running {
 }
 
 impl Context {
+    /// A server that has just begun.
+    #[must_use]
+    pub fn new(client: Client, namespace: &str, settings: Settings) -> Self {
+        Self {
+            client,
+            namespace: namespace.to_owned(),
+            settings,
+            metrics: Metrics::default(),
+            stop: CancellationToken::new(),
+            abort: CancellationToken::new(),
+            running: Running::default(),
+        }
+    }
+
     /// The objects of a kind in the server's namespace.
     #[must_use]
     pub fn api<K>(&self) -> Api<K>

@@ -2,9 +2,11 @@
 //! acts on it. What they share is here: the loop that calls them, and calls that mind neither being
 //! late nor being repeated.
 
+pub mod backup;
 pub mod deletion;
 pub mod download;
 pub mod expiry;
+mod finalize;
 pub mod location;
 pub mod schedule;
 pub mod server_status;

@@ -35,6 +35,15 @@ impl Error {
         }
     }
 
+    /// Whether the object changed or went while it was looked at.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        matches!(self, Self::Api { source, .. } if matches!(
+            &**source,
+            kube::Error::Api(status) if status.is_conflict() || status.is_not_found()
+        ))
+    }
+
     /// The error and its causes in one line.
     #[must_use]
     pub fn chain(&self) -> String {

@@ -10,6 +10,7 @@ pub mod context;
 pub mod controllers;
 pub mod cron;
 pub mod http;
+pub mod lease;
 pub mod metrics;
 pub mod settings;
 

@@ -1,0 +1,99 @@
+//! What is done to an object on its way into the archive, and what else it brings along. Built-in
+//! actions and those of plugins stand behind the same trait.
+
+mod claim;
+mod pod;
+mod service_account;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bowline_api::v1::Backup;
+use kube::Client;
+use serde_json::Value;
+
+use crate::{discovery::Resource, list, object::Facts};
+
+/// An object that another one brings along.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Related {
+    /// `pods` or `deployments.apps`.
+    pub group_resource: String,
+    /// The namespace; empty for cluster-scoped objects.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl Related {
+    pub(crate) fn new(group_resource: &str, namespace: &str, name: &str) -> Self {
+        Self {
+            group_resource: group_resource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+/// What an action made of an object.
+#[derive(Debug, Clone, Default)]
+pub struct Executed {
+    /// The object, changed or not.
+    pub object: Value,
+    /// What belongs into the backup with it.
+    pub related: Vec<Related>,
+    /// The operation that goes on in the background; empty for none.
+    pub operation_id: String,
+    /// What is read again once that operation is over.
+    pub post_operation: Vec<Related>,
+}
+
+/// An action's refusal, in its own words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub String);
+
+/// Something done to objects of some resources while they are backed up.
+#[async_trait]
+pub trait BackupItemAction: Send + Sync {
+    /// The registered name, `velero.io/pod`.
+    fn name(&self) -> &str;
+
+    /// Whether it is for this resource at all.
+    fn applies_to(&self, resource: &Resource) -> bool;
+
+    /// A cheap look at one object: false saves reading it.
+    fn concerns(&self, object: &Facts<'_>) -> bool {
+        let _ = object;
+        true
+    }
+
+    /// Does it.
+    async fn execute(&self, object: Value, backup: &Backup) -> Result<Executed, Refused>;
+}
+
+/// The actions that every backup has, in the order in which they run.
+///
+/// # Errors
+/// When what they need to know of the cluster cannot be listed.
+pub async fn built_in(client: &Client) -> Result<Vec<Arc<dyn BackupItemAction>>, list::Error> {
+    Ok(vec![
+        Arc::new(pod::Action),
+        Arc::new(claim::Action),
+        Arc::new(service_account::Action::read(client).await?),
+    ])
+}
+
+/// The same without knowing which bindings there are.
+#[must_use]
+pub fn without_bindings() -> Vec<Arc<dyn BackupItemAction>> {
+    vec![Arc::new(pod::Action), Arc::new(claim::Action)]
+}
+
+/// A string somewhere in an object; empty when it is not there.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}

@@ -1,0 +1,291 @@
+//! A backup of objects: plan, then copy.
+//!
+//! ```text
+//!   discovery, namespaces ─▶ Selection ─▶ plan (lists and totals)
+//!   lists ─▶ batches ─▶ packed on blocking threads ──────────────▶ Sink ─▶ archive ─▶ bucket
+//!                  └──▶ objects with actions or hooks, one by one ──▲
+//!   last: what others referred to, namespaces, definitions of custom kinds
+//! ```
+//!
+//! Nothing here knows where the archive goes, nor writes to the cluster.
+
+mod item;
+mod plan;
+mod sink;
+mod track;
+pub mod validate;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bowline_api::{
+    files::ResourceList,
+    names::label,
+    v1::{Backup, HookStatus},
+};
+use bowline_vault::archive::write::Writer;
+use futures::{StreamExt, stream};
+use kube::{Client, ResourceExt};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+pub use track::Progress;
+
+use crate::{
+    action::{self, BackupItemAction},
+    discovery::{Discovery, Versions},
+    list::{self, Query},
+    log::{About, Log},
+    policy::Policies,
+    select::{LiveNamespace, Selection},
+};
+use item::Run;
+
+/// A backup to make.
+#[derive(Clone)]
+pub struct Job {
+    /// The cluster.
+    pub client: Client,
+    /// The backup, with a sound spec.
+    pub backup: Arc<Backup>,
+    /// The backup's policies and those of the installation.
+    pub policies: Option<Arc<Policies>>,
+    /// Actions besides the built-in ones; they run after those.
+    pub actions: Vec<Arc<dyn BackupItemAction>>,
+    /// How it is done.
+    pub settings: Settings,
+    /// Told how far it is.
+    pub progress: Arc<Progress>,
+    /// Told what happens.
+    pub log: Log,
+    /// Ends the run early.
+    pub cancel: CancellationToken,
+}
+
+/// How a backup is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// The most objects in a page of a list; zero leaves it to their size.
+    pub page: usize,
+    /// Lists at the same time.
+    pub parallel: usize,
+    /// Which versions of each resource.
+    pub versions: Versions,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            page: 0,
+            parallel: 4,
+            versions: Versions::Preferred,
+        }
+    }
+}
+
+/// A backup that was made. Warnings and errors are in the log.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Objects in the archive.
+    pub items: u64,
+    /// The same by name.
+    pub resource_list: ResourceList,
+    /// Hooks tried and failed.
+    pub hooks: HookStatus,
+    /// The archive's size.
+    pub archive_bytes: u64,
+}
+
+/// Why there is no backup at all.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The cluster does not say what it serves.
+    #[error("discover the cluster's resources")]
+    Discovery(#[source] Box<kube::Error>),
+    /// Namespaces cannot be listed.
+    #[error("list namespaces")]
+    Namespaces(#[source] list::Error),
+    /// The filters cannot be used.
+    #[error("{0}")]
+    Filters(String),
+    /// The archive is not taken any more; its store knows why.
+    #[error("the archive could not be stored")]
+    Archive,
+    /// Somebody ended it.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// Makes a backup. The archive is whole when this returns `Ok`, and only then.
+pub async fn run(job: Job, archive: Writer) -> Result<Outcome, Error> {
+    let cancel = job.cancel.clone();
+    tokio::select! {
+        outcome = make(job, archive) => outcome,
+        () = cancel.cancelled() => Err(Error::Cancelled),
+    }
+}
+
+async fn make(job: Job, archive: Writer) -> Result<Outcome, Error> {
+    let log = job.log.clone();
+    let spec = &job.backup.spec;
+    let discovery = Discovery::read(&job.client, job.settings.versions)
+        .await
+        .map_err(|error| Error::Discovery(Box::new(error)))?;
+    for group in &discovery.broken {
+        let why = format!("API group {group} does not answer; its objects are not in the backup");
+        log.error(&why, &About::default());
+    }
+    let live = namespaces(&job.client).await.map_err(Error::Namespaces)?;
+    let (selection, remarks) =
+        Selection::new(spec, &discovery, &live, job.policies.as_deref()).map_err(Error::Filters)?;
+    remark(&selection, &remarks, &live, &log);
+    let chosen: Vec<String> = live
+        .iter()
+        .filter(|ns| selection.has_namespace(&ns.name))
+        .map(|ns| ns.name.clone())
+        .collect();
+
+    let plan = plan::make(
+        &job.client,
+        &discovery,
+        &selection,
+        &chosen,
+        live.len(),
+        &log,
+    )
+    .await;
+    let tracked = live.iter().filter(|ns| selection.tracks(ns)).count() as u64;
+    let total = plan.iter().map(|listing| listing.total).sum::<u64>() + tracked;
+    job.progress.expect(total);
+    log.info(&format!(
+        "Collected {total} items of {} resources",
+        plan.len()
+    ));
+
+    let mut actions = match action::built_in(&job.client).await {
+        Ok(actions) => actions,
+        Err(error) => {
+            let about = About::object("clusterrolebindings.rbac.authorization.k8s.io", "", "");
+            log.error("Error listing items", &about.because(error));
+            action::without_bindings()
+        }
+    };
+    actions.extend(job.actions.iter().cloned());
+    let (run, joining) = Run::start(&job, archive, discovery, selection, actions);
+    let run = Arc::new(run);
+    stream::iter(plan)
+        .map(|listing| tokio::spawn(Arc::clone(&run).listing(listing)))
+        .buffer_unordered(job.settings.parallel)
+        .for_each(|done| async {
+            if let Err(panic) = done {
+                log.error(
+                    "A list ended unexpectedly",
+                    &About::default().because(panic),
+                );
+            }
+        })
+        .await;
+    run.rest(&live).await;
+    let done = run.finish().await;
+    let archive_bytes = match joining.await {
+        Ok(Ok(size)) if done.is_ok() => size,
+        _ => return Err(Error::Archive),
+    };
+    let (resource_list, items) = run.stored();
+    job.progress.finish(items);
+    log.info(&format!("Backed up a total of {items} items"));
+    Ok(Outcome {
+        items,
+        resource_list,
+        hooks: run.hook_status(),
+        archive_bytes,
+    })
+}
+
+fn remark(selection: &Selection, remarks: &[String], live: &[LiveNamespace], log: &Log) {
+    for remark in remarks {
+        log.warning(remark, &About::default());
+    }
+    for missing in selection.missing_namespaces() {
+        let why = format!(
+            "fail to get the namespace {missing} specified in backup.Spec.IncludedNamespaces"
+        );
+        log.error(&why, &About::default().because("namespace not found"));
+    }
+    let managed: Vec<&str> = live
+        .iter()
+        .filter(|ns| {
+            selection.has_namespace(&ns.name) && ns.labels.contains_key(label::ARGOCD_MANAGED_BY)
+        })
+        .map(|ns| ns.name.as_str())
+        .collect();
+    if !managed.is_empty() {
+        let why = format!(
+            "Argo CD manages these namespaces and may undo what a restore does in them: {}",
+            managed.join(", ")
+        );
+        log.warning(&why, &About::default());
+    }
+}
+
+/// The namespaces of the cluster.
+pub async fn namespaces(client: &Client) -> Result<Vec<LiveNamespace>, list::Error> {
+    #[derive(Deserialize)]
+    struct Object {
+        metadata: Metadata,
+        #[serde(default)]
+        status: Status,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        name: String,
+        labels: Option<BTreeMap<String, String>>,
+    }
+    #[derive(Default, Deserialize)]
+    struct Status {
+        #[serde(default)]
+        phase: String,
+    }
+    let query = Query {
+        path: "/api/v1/namespaces".to_owned(),
+        ..Query::default()
+    };
+    let (out, mut batches) = mpsc::channel::<list::Batch>(2);
+    let listing = async {
+        let done = list::all(client, &query, &out).await;
+        drop(out);
+        done
+    };
+    let reading = async {
+        let mut live = Vec::new();
+        while let Some(batch) = batches.recv().await {
+            live.extend(
+                batch
+                    .objects()
+                    .filter_map(|raw| serde_json::from_slice::<Object>(raw).ok())
+                    .map(|ns| LiveNamespace {
+                        name: ns.metadata.name,
+                        labels: ns.metadata.labels.unwrap_or_default(),
+                        active: matches!(ns.status.phase.as_str(), "" | "Active"),
+                    }),
+            );
+        }
+        live
+    };
+    let (done, mut live) = futures::join!(listing, reading);
+    done?;
+    live.sort_by(|a, b| a.name.cmp(&b.name));
+    live.dedup_by(|a, b| a.name == b.name);
+    Ok(live)
+}
+
+/// How the log names a backup.
+#[must_use]
+pub fn log_name(backup: &Backup) -> String {
+    format!(
+        "{}/{}",
+        backup.namespace().unwrap_or_default(),
+        backup.name_any()
+    )
+}

@@ -1,0 +1,537 @@
+//! One object on its way into the archive: selected, claimed, changed by actions, stored, and what
+//! it brings along.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use bowline_api::{
+    files::ResourceList,
+    names::annotation,
+    v1::{Backup, HookStatus},
+};
+use bowline_vault::archive::write::{Closed, Packed, Writer};
+use futures::{StreamExt, stream};
+use http::Request;
+use kube::Client;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::{
+    Job, Progress, Settings,
+    plan::{List, Listing},
+    sink::{Joining, Sink},
+    track::Tracker,
+};
+use crate::{
+    action::{BackupItemAction, Related},
+    discovery::{Discovery, Resource},
+    list::{self, Query},
+    log::{About, Level, Log},
+    object::{Canonical, Facts},
+    select::{LiveNamespace, Selection},
+};
+
+/// Objects with actions that are worked on at the same time, for each list.
+const PARALLEL_ITEMS: usize = 8;
+/// Batches of one list that are packed at the same time.
+const PARALLEL_BATCHES: usize = 2;
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+/// A backup while it runs.
+pub(super) struct Run {
+    client: Client,
+    backup: Arc<Backup>,
+    settings: Settings,
+    progress: Arc<Progress>,
+    log: Log,
+    discovery: Discovery,
+    selection: Selection,
+    actions: Vec<Arc<dyn BackupItemAction>>,
+    tracker: Tracker,
+    sink: Sink,
+}
+
+/// Whether an object is in the archive, or rightly not; false when it should be and is not.
+type Fine = bool;
+
+impl Run {
+    pub(super) fn start(
+        job: &Job,
+        archive: Writer,
+        discovery: Discovery,
+        selection: Selection,
+        actions: Vec<Arc<dyn BackupItemAction>>,
+    ) -> (Self, Joining) {
+        let now = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default();
+        let (sink, joining) = Sink::start(archive, now);
+        let run = Self {
+            client: job.client.clone(),
+            backup: Arc::clone(&job.backup),
+            settings: job.settings,
+            progress: Arc::clone(&job.progress),
+            log: job.log.clone(),
+            discovery,
+            selection,
+            actions,
+            tracker: Tracker::default(),
+            sink,
+        };
+        (run, joining)
+    }
+
+    pub(super) fn stored(&self) -> (ResourceList, u64) {
+        self.tracker.resource_list(&self.discovery.resources)
+    }
+
+    pub(super) fn hook_status(&self) -> HookStatus {
+        HookStatus::default()
+    }
+
+    fn resource(&self, at: usize) -> &Resource {
+        &self.discovery.resources[at]
+    }
+
+    fn place(&self, at: usize, namespace: &str, name: &str) -> About {
+        About::object(&self.resource(at).group_resource(), namespace, name)
+    }
+
+    /// Copies what the lists of one resource bring.
+    pub(super) async fn listing(self: Arc<Self>, listing: Listing) {
+        let at = listing.resource;
+        self.ordered(at).await;
+        stream::iter(listing.lists)
+            .for_each_concurrent(self.settings.parallel, |list| {
+                let run = Arc::clone(&self);
+                async move { run.list(at, list).await }
+            })
+            .await;
+    }
+
+    async fn list(self: &Arc<Self>, at: usize, list: List) {
+        let namespace = list.namespace.as_deref();
+        let query = Query {
+            path: self.resource(at).path(namespace),
+            selector: list.selector.clone(),
+            page: self.settings.page,
+            metadata_only: false,
+        };
+        let (out, batches) = mpsc::channel::<list::Batch>(1);
+        let client = self.client.clone();
+        let listing = tokio::spawn(async move { list::all(&client, &query, &out).await });
+        let batches = stream::unfold(batches, |mut batches| async move {
+            batches.recv().await.map(|batch| (batch, batches))
+        });
+        batches
+            .map(|batch| {
+                let run = Arc::clone(self);
+                tokio::task::spawn_blocking(move || run.pack(at, &batch))
+            })
+            .buffer_unordered(PARALLEL_BATCHES)
+            .for_each(|packed| async {
+                // A panic is a fault of ours; the objects of that batch are missing, so say so.
+                match packed {
+                    Ok((packed, rest)) => {
+                        if let Some(packed) = packed {
+                            let _ = self.sink.send(packed).await;
+                        }
+                        self.one_by_one(at, rest).await;
+                    }
+                    Err(panic) => self.log.error(
+                        "Objects could not be packed",
+                        &self
+                            .place(at, namespace.unwrap_or_default(), "")
+                            .because(panic),
+                    ),
+                }
+            })
+            .await;
+        let failed = match listing.await {
+            Ok(Ok(()) | Err(list::Error::Closed)) => return,
+            // The kind was removed meanwhile, and its objects with it.
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => panic.to_string(),
+        };
+        let about = self.place(at, namespace.unwrap_or_default(), "");
+        self.log
+            .error("Error listing items", &about.because(failed));
+    }
+
+    /// Packs the objects that need nothing but copying. Returns the others as they came.
+    fn pack(&self, at: usize, batch: &list::Batch) -> (Option<Packed>, Vec<Vec<u8>>) {
+        let resource = self.resource(at);
+        let (api_version, kind) = (resource.api_version(), resource.kind.as_str());
+        let actions = self.actions_for(resource);
+        let mut canonical = Canonical::default();
+        let mut body = Vec::new();
+        let mut tar = self.sink.batch();
+        let mut rest = Vec::new();
+        let mut done = 0;
+        for raw in batch.objects() {
+            body.clear();
+            let facts = match canonical.write(raw, &api_version, kind, &mut body) {
+                Ok(facts) => facts,
+                Err(error) => {
+                    let about = self.place(at, "", "").because(error);
+                    self.log.error("Error backing up item", &about);
+                    continue;
+                }
+            };
+            if self.is_left(at, &facts, false) {
+                continue;
+            }
+            if self.has_hooks(resource, &facts) || actions.iter().any(|a| a.concerns(&facts)) {
+                rest.push(raw.to_vec());
+                continue;
+            }
+            let (namespace, name) = (facts.namespace(), facts.name());
+            if !self.tracker.claim(at, &namespace, &name) {
+                continue;
+            }
+            for path in paths(resource, &facts.api_version(), &namespace, &name) {
+                tar.add(&path, &body);
+            }
+            self.tracker.stored(at, &namespace, &name);
+            self.log_stored(at, &namespace, &name);
+            done += 1;
+        }
+        self.progress.more(done);
+        ((!tar.is_empty()).then(|| Sink::pack(&tar)), rest)
+    }
+
+    fn actions_for(&self, resource: &Resource) -> Vec<&Arc<dyn BackupItemAction>> {
+        let all = self.actions.iter();
+        all.filter(|action| action.applies_to(resource)).collect()
+    }
+
+    fn log_stored(&self, at: usize, namespace: &str, name: &str) {
+        if self.log.takes(Level::Debug) {
+            let about = self.place(at, namespace, name);
+            self.log.write(Level::Debug, "Backed up item", &about);
+        }
+    }
+
+    /// Whether an object is not for this backup; says so where somebody would wonder.
+    fn is_left(&self, at: usize, facts: &Facts<'_>, insisted: bool) -> bool {
+        match self.selection.admits(self.resource(at), facts, insisted) {
+            Ok(()) => false,
+            Err(left) => {
+                if let Some(why) = left.why() {
+                    let (namespace, name) = (facts.namespace(), facts.name());
+                    if self.tracker.claim(at, &namespace, &name) {
+                        self.tracker.dropped(at, &namespace, &name);
+                        self.log.skipped(why, &self.place(at, &namespace, &name));
+                    }
+                }
+                true
+            }
+        }
+    }
+
+    fn has_hooks(&self, resource: &Resource, facts: &Facts<'_>) -> bool {
+        let _ = (resource, facts);
+        false
+    }
+
+    async fn one_by_one(&self, at: usize, objects: Vec<Vec<u8>>) {
+        stream::iter(objects)
+            .for_each_concurrent(PARALLEL_ITEMS, |raw| async move {
+                self.object(at, raw, false).await;
+            })
+            .await;
+    }
+
+    /// Takes an object on, unless it is somebody else's or not for this backup.
+    fn object(
+        &self,
+        at: usize,
+        raw: Vec<u8>,
+        insisted: bool,
+    ) -> Pin<Box<dyn Future<Output = Fine> + Send + '_>> {
+        Box::pin(async move {
+            let mut scratch = Vec::new();
+            let facts = match Canonical::default().write(&raw, "", "", &mut scratch) {
+                Ok(facts) => facts,
+                Err(error) => {
+                    let about = self.place(at, "", "").because(error);
+                    self.log.error("Error backing up item", &about);
+                    return false;
+                }
+            };
+            if self.is_left(at, &facts, insisted) {
+                return true;
+            }
+            let (namespace, name) = (facts.namespace().into_owned(), facts.name().into_owned());
+            if !self.tracker.claim(at, &namespace, &name) {
+                return true;
+            }
+            match self.store(at, &facts).await {
+                Ok(true) => {
+                    self.tracker.stored(at, &namespace, &name);
+                    self.progress.more(1);
+                    self.log_stored(at, &namespace, &name);
+                    true
+                }
+                Ok(false) => {
+                    self.tracker.dropped(at, &namespace, &name);
+                    true
+                }
+                Err(why) => {
+                    self.tracker.dropped(at, &namespace, &name);
+                    let about = self.place(at, &namespace, &name).because(why);
+                    self.log.error("Error backing up item", &about);
+                    false
+                }
+            }
+        })
+    }
+
+    /// Runs the actions and writes what they leave; false when they want it left out.
+    async fn store(&self, at: usize, facts: &Facts<'_>) -> Result<bool, String> {
+        let resource = self.resource(at);
+        let mut object: Value =
+            serde_json::from_slice(facts.raw).map_err(|error| error.to_string())?;
+        if let Value::Object(fields) = &mut object {
+            let api_version = || Value::String(resource.api_version());
+            fields.entry("apiVersion").or_insert_with(api_version);
+            let kind = || Value::String(resource.kind.clone());
+            fields.entry("kind").or_insert_with(kind);
+        }
+        for action in self.actions_for(resource) {
+            if !action.concerns(facts) {
+                continue;
+            }
+            let executed = action
+                .execute(object, &self.backup)
+                .await
+                .map_err(|refused| format!("{}: {refused}", action.name()))?;
+            object = executed.object;
+            let insisted = take_annotation(&mut object, annotation::BACKUP_MUST_INCLUDE);
+            for related in executed.related {
+                if !self.bring(&related, insisted).await {
+                    return Err(format!(
+                        "{} {} could not be backed up",
+                        related.group_resource,
+                        join(&related.namespace, &related.name)
+                    ));
+                }
+            }
+        }
+        if take_annotation(&mut object, annotation::SKIP_FROM_BACKUP) {
+            return Ok(false);
+        }
+        let body = bowline_api::json::to_vec(&object).map_err(|error| error.to_string())?;
+        let (namespace, name) = (facts.namespace(), facts.name());
+        let paths = paths(resource, &facts.api_version(), &namespace, &name);
+        let stored = self.sink.add(&paths, &body).await;
+        stored.map_err(|Closed| "the archive could not be stored".to_owned())?;
+        Ok(true)
+    }
+
+    /// Sees to it that an object that another one needs is in the backup too.
+    async fn bring(&self, related: &Related, insisted: bool) -> Fine {
+        let Related {
+            group_resource,
+            namespace,
+            name,
+        } = related;
+        let at = self.position(group_resource);
+        let Some(at) = at else {
+            let about = About::object(group_resource, namespace, name);
+            self.log.warning(
+                "Additional item is of a kind that the cluster does not have",
+                &about,
+            );
+            return true;
+        };
+        if self.tracker.is_claimed(at, namespace, name) {
+            return true;
+        }
+        if !insisted && self.will_be_listed(at, namespace) {
+            self.tracker.expect(at, namespace, name);
+            return true;
+        }
+        self.fetch(at, namespace, name, insisted).await
+    }
+
+    fn position(&self, group_resource: &str) -> Option<usize> {
+        let found = self.discovery.find(group_resource)?;
+        self.discovery.resources.iter().position(|r| r == found)
+    }
+
+    fn will_be_listed(&self, at: usize, namespace: &str) -> bool {
+        let resource = self.resource(at);
+        let place = resource.namespaced.then_some(namespace);
+        self.selection.collects(resource)
+            && place.is_none_or(|namespace| self.selection.has_namespace(namespace))
+            && self.selection.queries(resource, place) == [""]
+    }
+
+    /// Reads an object and takes it on.
+    async fn fetch(&self, at: usize, namespace: &str, name: &str, insisted: bool) -> Fine {
+        match self.read(at, namespace, name).await {
+            Ok(Some(raw)) => self.object(at, raw, insisted).await,
+            Ok(None) => {
+                let about = self.place(at, namespace, name);
+                let why = "Additional item was not found in Kubernetes API, can't back it up";
+                self.log.warning(why, &about);
+                true
+            }
+            Err(error) => {
+                let about = self.place(at, namespace, name).because(error);
+                self.log.error("Error getting additional item", &about);
+                false
+            }
+        }
+    }
+
+    async fn read(
+        &self,
+        at: usize,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Vec<u8>>, kube::Error> {
+        let path = self.resource(at).object_path(namespace, name);
+        let request = Request::get(path)
+            .body(Vec::new())
+            .expect("escaped paths are URIs");
+        match self.client.request_text(request).await {
+            Ok(text) => Ok(Some(text.into_bytes())),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Objects that the spec wants first, in its order.
+    async fn ordered(&self, at: usize) {
+        let plural = &self.resource(at).plural;
+        let ordered = self.backup.spec.ordered_resources.as_ref();
+        let Some(names) = ordered.and_then(|ordered| ordered.get(plural)) else {
+            return;
+        };
+        for item in names
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+        {
+            let (namespace, name) = item.split_once('/').unwrap_or(("", item));
+            match self.read(at, namespace, name).await {
+                Ok(Some(raw)) => {
+                    self.object(at, raw, false).await;
+                }
+                Ok(None) => {
+                    let why = format!("Cannot find resource '{item}'.");
+                    self.log.warning(&why, &About::default());
+                }
+                Err(error) => {
+                    let about = self.place(at, namespace, name).because(error);
+                    self.log.error("Error getting ordered item", &about);
+                }
+            }
+        }
+    }
+
+    /// After the lists: what was expected of them and did not come, namespaces, definitions.
+    pub(super) async fn rest(&self, live: &[LiveNamespace]) {
+        stream::iter(self.tracker.missing())
+            .for_each_concurrent(PARALLEL_ITEMS, |(at, namespace, name)| async move {
+                self.fetch(at, &namespace, &name, false).await;
+            })
+            .await;
+        self.namespaces(live).await;
+        self.definitions().await;
+    }
+
+    async fn namespaces(&self, live: &[LiveNamespace]) {
+        let Some(at) = self.position("namespaces") else {
+            return;
+        };
+        if !self.selection.collects(self.resource(at)) {
+            return;
+        }
+        let used = self.tracker.namespaces();
+        let wanted = live.iter().filter(|ns| {
+            self.selection.tracks(ns)
+                || (used.contains(&ns.name) && self.selection.has_namespace(&ns.name))
+        });
+        let wanted: Vec<String> = wanted.map(|ns| ns.name.clone()).collect();
+        stream::iter(wanted)
+            .for_each_concurrent(PARALLEL_ITEMS, |namespace| async move {
+                self.fetch(at, "", &namespace, false).await;
+            })
+            .await;
+    }
+
+    /// Custom resources are of no use without their definitions.
+    async fn definitions(&self) {
+        let Some(at) = self.position(DEFINITIONS) else {
+            return;
+        };
+        let definitions = self.resource(at);
+        if self.selection.collects(definitions) || self.selection.bans(definitions) {
+            return;
+        }
+        for resource in self.tracker.resources() {
+            let resource = self.resource(resource);
+            if !resource.group.contains('.') {
+                continue;
+            }
+            let name = resource.group_resource();
+            match self.read(at, "", &name).await {
+                Ok(Some(raw)) => {
+                    self.object(at, raw, false).await;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let about = self.place(at, "", &name).because(error);
+                    self.log
+                        .error("Error getting the definition of a custom kind", &about);
+                }
+            }
+        }
+    }
+
+    /// Ends the archive.
+    pub(super) async fn finish(&self) -> Result<(), Closed> {
+        self.sink.flush().await?;
+        self.sink.close();
+        Ok(())
+    }
+}
+
+/// Where an object stands in the archive.
+fn paths(resource: &Resource, api_version: &str, namespace: &str, name: &str) -> Vec<String> {
+    let version = match api_version.rsplit('/').next() {
+        Some(own) if !own.is_empty() => own,
+        _ => &resource.version,
+    };
+    let kind = resource.group_resource();
+    let place = if namespace.is_empty() {
+        format!("cluster/{name}.json")
+    } else {
+        format!("namespaces/{namespace}/{name}.json")
+    };
+    if resource.preferred {
+        vec![
+            format!("resources/{kind}/{place}"),
+            format!("resources/{kind}/{version}-preferredversion/{place}"),
+        ]
+    } else {
+        vec![format!("resources/{kind}/{version}/{place}")]
+    }
+}
+
+/// Removes an annotation that is for us alone; true when it said so.
+fn take_annotation(object: &mut Value, key: &str) -> bool {
+    object
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut)
+        .and_then(|annotations| annotations.remove(key))
+        .is_some_and(|value| value == "true")
+}
+
+fn join(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{namespace}/{name}")
+    }
+}

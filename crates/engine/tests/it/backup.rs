@@ -1,0 +1,268 @@
+use std::{collections::BTreeMap, io::Read, sync::Arc};
+
+use bowline_api::v1::{Backup, BackupSpec};
+use bowline_apiserver::ApiServer;
+use bowline_engine::{
+    backup::{self, Job, Outcome, Progress, Settings},
+    log::{Level, Log, Written},
+};
+use bowline_vault::archive::write;
+use futures::TryStreamExt;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// A cluster with these objects.
+async fn cluster(objects: &[Value]) -> ApiServer {
+    let server = ApiServer::default();
+    let namespaces = ["shop", "other", "quiet"];
+    let all = namespaces
+        .iter()
+        .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"name": name}}}))
+        .chain(objects.iter().cloned());
+    for object in all {
+        server.load(&object).unwrap();
+    }
+    server
+}
+
+struct Made {
+    entries: BTreeMap<String, Value>,
+    outcome: Outcome,
+    log: Written,
+    progress: (u64, u64),
+}
+
+async fn back_up(server: &ApiServer, spec: Value) -> Made {
+    let spec: BackupSpec = serde_json::from_value(spec).unwrap();
+    let progress = Arc::new(Progress::default());
+    let log = Log::new("backup", "velero/b", Level::Debug);
+    let job = Job {
+        client: Client::new(server.clone(), "default"),
+        backup: Arc::new(Backup::new("velero", "b", spec)),
+        policies: None,
+        actions: Vec::new(),
+        settings: Settings::default(),
+        progress: Arc::clone(&progress),
+        log: log.clone(),
+        cancel: CancellationToken::new(),
+    };
+    let (writer, stream) = write::stream();
+    let bytes = stream.try_fold(Vec::new(), |mut all, piece| async move {
+        all.extend_from_slice(&piece);
+        Ok(all)
+    });
+    let (outcome, bytes) = tokio::join!(backup::run(job, writer), bytes);
+    let (outcome, bytes) = (outcome.unwrap(), bytes.unwrap());
+    assert_eq!(outcome.archive_bytes, bytes.len() as u64);
+    let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(&bytes[..]));
+    let mut entries = BTreeMap::new();
+    for (at, entry) in tar.entries().unwrap().enumerate() {
+        let mut entry = entry.unwrap();
+        let path = entry.path().unwrap().to_str().unwrap().to_owned();
+        let mut body = String::new();
+        entry.read_to_string(&mut body).unwrap();
+        if at == 0 {
+            assert_eq!(
+                (path.as_str(), body.as_str()),
+                ("metadata/version", "1.1.0\n")
+            );
+            continue;
+        }
+        let value: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(body.as_bytes(), bowline_api::json::to_vec(&value).unwrap());
+        assert!(entries.insert(path, value).is_none(), "each path once");
+    }
+    Made {
+        entries,
+        outcome,
+        log: log.take(),
+        progress: progress.get(),
+    }
+}
+
+impl Made {
+    /// Paths without those below a version, and without what every cluster has.
+    fn paths(&self) -> Vec<&str> {
+        let own = |path: &&str| {
+            !path.contains("-preferredversion/")
+                && !path.contains("/kube-")
+                && !path.contains("default")
+                && !path.contains("/cluster/system:")
+        };
+        let paths: Vec<&str> = self.entries.keys().map(String::as_str).collect();
+        assert_eq!(
+            paths
+                .iter()
+                .filter(|p| p.contains("-preferredversion/"))
+                .count()
+                * 2,
+            paths.len()
+        );
+        paths.into_iter().filter(own).collect()
+    }
+}
+
+fn config_map(namespace: &str, name: &str, labels: Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "<&>"},
+        "metadata": {"namespace": namespace, "name": name, "labels": labels},
+    })
+}
+
+fn app() -> Vec<Value> {
+    vec![
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "shop", "name": "web"},
+            "spec": {"priorityClassName": "high", "containers": [{"name": "c", "image": "x"}], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]},
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"namespace": "shop", "name": "data"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": "pv-1", "resources": {"requests": {"storage": "1Gi"}}},
+            "status": {"phase": "Bound"},
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv-1"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}},
+        }),
+        json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 5}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"namespace": "shop", "name": "robot"}}),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "robots"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "robot"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "shop", "name": "robot"}],
+        }),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "robot"}, "rules": []}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "unbound"}, "rules": []}),
+        config_map("shop", "settings", json!({"app": "shop"})),
+        config_map("other", "settings", json!({"app": "other"})),
+    ]
+}
+
+#[tokio::test]
+async fn a_namespace_brings_what_it_needs() {
+    let server = cluster(&app()).await;
+    let made = back_up(&server, json!({"includedNamespaces": ["shop"]})).await;
+    assert_eq!(
+        made.paths(),
+        [
+            "resources/clusterrolebindings.rbac.authorization.k8s.io/cluster/robots.json",
+            "resources/clusterroles.rbac.authorization.k8s.io/cluster/robot.json",
+            "resources/configmaps/namespaces/shop/settings.json",
+            "resources/namespaces/cluster/shop.json",
+            "resources/persistentvolumeclaims/namespaces/shop/data.json",
+            "resources/persistentvolumes/cluster/pv-1.json",
+            "resources/pods/namespaces/shop/web.json",
+            "resources/priorityclasses.scheduling.k8s.io/cluster/high.json",
+            "resources/serviceaccounts/namespaces/shop/robot.json",
+        ]
+    );
+    assert_eq!(
+        (made.log.warnings, made.log.errors),
+        (0, 0),
+        "{:?}",
+        made.log.results
+    );
+    assert_eq!(made.progress, (made.outcome.items, made.outcome.items));
+    assert_eq!(made.outcome.resource_list["v1/Pod"], ["shop/web"]);
+    let map = &made.entries["resources/configmaps/namespaces/shop/settings.json"];
+    assert_eq!(
+        (&map["kind"], &map["apiVersion"]),
+        (&json!("ConfigMap"), &json!("v1"))
+    );
+}
+
+#[tokio::test]
+async fn a_whole_cluster_is_all_of_it() {
+    let server = cluster(&app()).await;
+    let made = back_up(&server, json!({})).await;
+    let paths = made.paths();
+    for expected in [
+        "resources/clusterroles.rbac.authorization.k8s.io/cluster/unbound.json",
+        "resources/configmaps/namespaces/other/settings.json",
+        "resources/namespaces/cluster/quiet.json",
+        "resources/pods/namespaces/shop/web.json",
+    ] {
+        assert!(paths.contains(&expected), "{expected}");
+    }
+    assert_eq!(made.outcome.items * 2, made.entries.len() as u64);
+    assert_eq!(made.log.errors, 0, "{:?}", made.log.results);
+}
+
+#[tokio::test]
+async fn selectors_choose_objects_and_their_namespaces() {
+    let server = cluster(&app()).await;
+    let made = back_up(
+        &server,
+        json!({"labelSelector": {"matchLabels": {"app": "other"}}}),
+    )
+    .await;
+    assert_eq!(
+        made.paths(),
+        [
+            "resources/configmaps/namespaces/other/settings.json",
+            "resources/namespaces/cluster/other.json"
+        ]
+    );
+    let either = json!({"orLabelSelectors": [{"matchLabels": {"app": "other"}}, {"matchLabels": {"app": "shop"}}]});
+    let made = back_up(&server, either).await;
+    assert_eq!(made.paths().len(), 4);
+}
+
+#[tokio::test]
+async fn what_is_left_out_is_named() {
+    let mut objects = app();
+    objects.push(config_map(
+        "shop",
+        "private",
+        json!({"velero.io/exclude-from-backup": "true"}),
+    ));
+    let server = cluster(&objects).await;
+    let made = back_up(&server, json!({"includedNamespaces": ["shop", "gone"]})).await;
+    assert!(!made.paths().iter().any(|p| p.contains("private")));
+    assert_eq!(
+        made.log.results.extra["skipped"],
+        json!({"namespaces": {"shop": [" resource: /configmaps name: /private message: /left out because of its label velero.io/exclude-from-backup=true"]}})
+    );
+    assert_eq!(
+        made.log.results.errors.velero.as_deref(),
+        Some(&[" message: /fail to get the namespace gone specified in backup.Spec.IncludedNamespaces error: /namespace not found".to_owned()][..])
+    );
+}
+
+#[tokio::test]
+async fn custom_resources_bring_their_definition() {
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    });
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"namespace": "shop", "name": "w"}, "spec": {"size": 5}});
+    let server = cluster(&[definition, widget]).await;
+    let made = back_up(&server, json!({"includedNamespaces": ["shop"]})).await;
+    assert_eq!(
+        made.paths(),
+        [
+            "resources/customresourcedefinitions.apiextensions.k8s.io/cluster/widgets.example.com.json",
+            "resources/namespaces/cluster/shop.json",
+            "resources/widgets.example.com/namespaces/shop/w.json",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn an_ordered_name_that_is_missing_is_a_warning() {
+    let server = cluster(&app()).await;
+    let made = back_up(&server, json!({"includedNamespaces": ["shop"], "orderedResources": {"pods": "shop/web,shop/nosuch"}})).await;
+    assert_eq!(
+        made.log.results.warnings.velero.as_deref(),
+        Some(&[" message: /Cannot find resource 'shop/nosuch'.".to_owned()][..])
+    );
+    assert!(
+        made.entries
+            .contains_key("resources/pods/namespaces/shop/web.json")
+    );
+}

@@ -1,0 +1,3 @@
+//! Backups of an embedded cluster, read back from their archives.
+
+mod backup;

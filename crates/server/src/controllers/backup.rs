@@ -1,0 +1,221 @@
+//! Backups: queued, validated, made, and seen through to their last phase.
+//!
+//! One task looks at all backups at once, because who may run depends on the others; each backup
+//! that runs has a task of its own (`run.rs`). After a crash everything is derived again from the
+//! objects: one that says `InProgress` and is not ours is taken up where the bucket says it is.
+
+mod queue;
+mod run;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use bowline_api::{
+    names::label,
+    v1::{Backup, BackupPhase},
+};
+use bowline_engine::{backup, filter};
+use futures::StreamExt;
+use jiff::Timestamp;
+use kube::{
+    ResourceExt,
+    runtime::{WatchStreamExt, reflector, watcher},
+};
+use tokio::{sync::Notify, task::JoinSet};
+
+use self::queue::{Stage, Step, Waiting};
+use crate::{Context, Error, Result};
+
+/// The controller's name.
+pub const NAME: &str = "backup";
+/// How often all backups are looked at, whatever happens.
+const LOOK: Duration = Duration::from_secs(60);
+/// When a look failed, the next one is this much later.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Looks after backups until the server stops; returns when those under way have ended or were
+/// given up.
+pub async fn run(ctx: Arc<Context>) {
+    let (store, writer) = reflector::store();
+    let changes = watcher(ctx.api::<Backup>(), watcher::Config::default())
+        .default_backoff()
+        .reflect(writer)
+        .applied_objects();
+    let mut changes = std::pin::pin!(changes);
+    let mut runs = JoinSet::new();
+    let ended = Arc::new(Notify::new());
+    let mut pause = LOOK;
+    loop {
+        tokio::select! {
+            () = ctx.stop.cancelled() => break,
+            change = changes.next() => match change {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => tracing::warn!(controller = NAME, "watch backups: {error}"),
+                None => break,
+            },
+            () = ended.notified() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+        while runs.try_join_next().is_some() {}
+        let backups: Vec<Arc<Backup>> = store.state();
+        count(&ctx, &backups);
+        pause = match look(&ctx, &backups, &mut runs, &ended).await {
+            Ok(()) => LOOK,
+            Err(error) => {
+                tracing::warn!(controller = NAME, "{}", error.chain());
+                AGAIN
+            }
+        };
+    }
+    // Those under way go on until they end, or until the server's patience does.
+    while runs.join_next().await.is_some() {}
+}
+
+/// Does what all backups together call for.
+async fn look(
+    ctx: &Arc<Context>,
+    backups: &[Arc<Backup>],
+    runs: &mut JoinSet<()>,
+    ended: &Arc<Notify>,
+) -> Result<()> {
+    let mut waiting = Vec::new();
+    for backup in backups {
+        if let Some(stage) = stage(backup, &ctx.running) {
+            waiting.push((backup, stage));
+        }
+    }
+    if waiting.iter().all(|(_, stage)| *stage == Stage::Running) {
+        return Ok(());
+    }
+    // With nothing else to run beside, it does not matter what a backup touches.
+    let live = if waiting.len() > 1 && slots(ctx) > 1 {
+        backup::namespaces(&ctx.client)
+            .await
+            .map(|live| live.into_iter().map(|ns| ns.name).collect())
+            .map_err(|error| Error::Setup(format!("list namespaces: {error}")))?
+    } else {
+        Vec::new()
+    };
+    let objects: BTreeMap<String, &Arc<Backup>> = waiting
+        .iter()
+        .map(|(backup, _)| (backup.name_any(), *backup))
+        .collect();
+    let waiting = waiting
+        .iter()
+        .map(|(backup, stage)| Waiting {
+            name: backup.name_any(),
+            stage: *stage,
+            created: created(backup),
+            namespaces: touched(backup, &live),
+        })
+        .collect();
+    for step in queue::steps(waiting, slots(ctx)) {
+        match step {
+            Step::Start(name) => {
+                if ctx.running.start(&name) {
+                    let (ctx, ended) = (Arc::clone(ctx), Arc::clone(ended));
+                    runs.spawn(async move {
+                        run::backup(&ctx, &name).await;
+                        ctx.running.finish(&name);
+                        ended.notify_one();
+                    });
+                }
+            }
+            Step::Wait(name, place) => {
+                let old = &**objects[&name];
+                let mut new = old.clone();
+                let status = new.status_mut();
+                status.phase = Some(BackupPhase::Queued);
+                status.queue_position = Some(place);
+                match ctx.update(old, &new).await {
+                    Err(error) if error.is_stale() => {}
+                    done => drop(done?),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn slots(ctx: &Context) -> usize {
+    usize::try_from(ctx.settings.concurrent_backups)
+        .unwrap_or(1)
+        .max(1)
+}
+
+/// Where a backup stands, unless its objects have been copied.
+fn stage(backup: &Backup, running: &crate::context::Running) -> Option<Stage> {
+    if running.contains(&backup.name_any()) {
+        return Some(Stage::Running);
+    }
+    if backup.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let status = backup.status.as_ref();
+    let phase = status
+        .and_then(|status| status.phase.clone())
+        .unwrap_or_default();
+    match phase {
+        BackupPhase::New => Some(Stage::New),
+        BackupPhase::Other(other) if other.is_empty() => Some(Stage::New),
+        BackupPhase::Queued => Some(Stage::Queued(
+            status
+                .and_then(|status| status.queue_position)
+                .unwrap_or(i64::MAX),
+        )),
+        BackupPhase::ReadyToStart => Some(Stage::Ready),
+        BackupPhase::InProgress
+        | BackupPhase::WaitingForPluginOperations
+        | BackupPhase::WaitingForPluginOperationsPartiallyFailed
+        | BackupPhase::Finalizing
+        | BackupPhase::FinalizingPartiallyFailed => Some(Stage::Orphaned),
+        _ => None,
+    }
+}
+
+fn created(backup: &Backup) -> Timestamp {
+    backup
+        .creation_timestamp()
+        .map_or(Timestamp::MAX, |time| time.0)
+}
+
+/// The live namespaces that a backup is about; a spec that cannot be used touches none.
+fn touched(backup: &Backup, live: &[String]) -> BTreeSet<String> {
+    let live: Vec<&str> = live.iter().map(String::as_str).collect();
+    let spec = &backup.spec;
+    let includes = spec.included_namespaces.clone().unwrap_or_default();
+    let excludes = spec.excluded_namespaces.clone().unwrap_or_default();
+    filter::resolve(&includes, &excludes, &live)
+        .map(|namespaces| namespaces.chosen(&live).into_iter().collect())
+        .unwrap_or_default()
+}
+
+/// Tells the metrics how many backups there are.
+fn count(ctx: &Context, backups: &[Arc<Backup>]) {
+    let mut newest: BTreeMap<String, Timestamp> = BTreeMap::new();
+    for backup in backups {
+        let Some(status) = &backup.status else {
+            continue;
+        };
+        if status.phase != Some(BackupPhase::Completed) {
+            continue;
+        }
+        if let Some(time) = &status.completion_timestamp {
+            let newest = newest.entry(schedule(backup)).or_insert(time.0);
+            *newest = (*newest).max(time.0);
+        }
+    }
+    ctx.metrics.backups_counted(backups.len(), &newest);
+}
+
+/// The schedule that made a backup; empty when nobody but a person did.
+fn schedule(backup: &Backup) -> String {
+    backup
+        .labels()
+        .get(label::SCHEDULE_NAME)
+        .cloned()
+        .unwrap_or_default()
+}

@@ -1,0 +1,518 @@
+//! One backup, from its spec to its last phase.
+//!
+//! ```text
+//!   validate ─▶ patch InProgress ─▶ archive (streamed) ─▶ log, lists, results … ─▶ velero-backup.json ─▶ patch Completed
+//! ```
+//!
+//! `velero-backup.json` makes the backup exist, so it comes last; a backup that a crash interrupts
+//! before is made again, one interrupted after is taken from the bucket as it is.
+
+use std::{sync::Arc, time::Duration};
+
+use bowline_api::{
+    Time,
+    files::{BackupOperation, BackupVolumeInfo, Snapshot, backup_suffix},
+    v1::{
+        Backup, BackupPhase, BackupProgress, BackupStatus, BackupStorageLocation, PodVolumeBackup,
+        VolumeSnapshotLocation,
+    },
+};
+use bowline_engine::{
+    backup::{
+        self, Job, Outcome, Progress,
+        validate::{self, ClusterVersion, Defaults, Prepared},
+    },
+    log::{Level, Log, Written},
+    policy::{self, Policies, Purpose},
+};
+use bowline_vault::{Bucket, archive, bucket::backup_file, crash};
+use bytes::Bytes;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use tracing_subscriber::filter::LevelFilter;
+
+use super::schedule;
+use crate::{Context, Error, Result, metrics::Finished};
+
+/// A status is patched again for so long when the API server does not take it.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How old a progress figure may be.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Sees a backup through. Whatever goes wrong ends in a phase, in another try, or, when the server
+/// is stopping, is left for the next one.
+pub(super) async fn backup(ctx: &Arc<Context>, name: &str) {
+    let mut pause = Duration::from_secs(1);
+    loop {
+        let error = match attempt(ctx, name).await {
+            Ok(()) => return,
+            Err(error) => error,
+        };
+        tracing::warn!(backup = name, "will try again: {}", error.chain());
+        tokio::select! {
+            () = ctx.stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = (pause * 2).min(Duration::from_secs(60));
+    }
+}
+
+/// An error here is about the cluster's API, and worth another try.
+async fn attempt(ctx: &Arc<Context>, name: &str) -> Result<()> {
+    let Some(found) = ctx.find::<Backup>(name).await? else {
+        return Ok(());
+    };
+    let phase = found
+        .status
+        .as_ref()
+        .and_then(|s| s.phase.clone())
+        .unwrap_or_default();
+    match phase {
+        BackupPhase::InProgress => resume(ctx, found).await,
+        BackupPhase::New | BackupPhase::Queued | BackupPhase::ReadyToStart => {
+            begin(ctx, found).await
+        }
+        BackupPhase::Other(other) if other.is_empty() => begin(ctx, found).await,
+        BackupPhase::Finalizing
+        | BackupPhase::FinalizingPartiallyFailed
+        | BackupPhase::WaitingForPluginOperations
+        | BackupPhase::WaitingForPluginOperationsPartiallyFailed => {
+            super::super::finalize::backup(ctx, found).await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Validates, and makes the backup if it may be made.
+async fn begin(ctx: &Arc<Context>, found: Backup) -> Result<()> {
+    let (prepared, policies) = prepare(ctx, &found).await?;
+    let mut wanted = prepared.backup;
+    let schedule = schedule(&found);
+    let status = wanted.status_mut();
+    status.queue_position = None;
+    if !prepared.errors.is_empty() {
+        status.phase = Some(BackupPhase::FailedValidation);
+        patch(ctx, &found, &wanted).await?;
+        ctx.metrics.backup_refused(&schedule);
+        let why = prepared.errors.join("; ");
+        tracing::warn!(backup = %found.name_any(), "refused: {why}");
+        return Ok(());
+    }
+    status.phase = Some(BackupPhase::InProgress);
+    status.start_timestamp = Some(Time(ctx.now()));
+    let started = patch(ctx, &found, &wanted).await?;
+    ctx.metrics.backup_attempted(&schedule);
+    let location = prepared
+        .location
+        .expect("a backup without errors has a location");
+    make(ctx, started, &location, policies).await
+}
+
+/// Takes up a backup that a server was making when it died.
+async fn resume(ctx: &Arc<Context>, found: Backup) -> Result<()> {
+    tracing::info!(backup = %found.name_any(), "taken over from a server that is gone");
+    // Its spec was sound; what has changed around it since is found when it fails.
+    let policies = policies(ctx, &found).await?.ok().flatten();
+    let name = found.spec.storage_location.clone().unwrap_or_default();
+    match ctx.find::<BackupStorageLocation>(&name).await? {
+        Some(location) => make(ctx, found, &location, policies).await,
+        None => {
+            let why = format!("backup storage location {name} not found");
+            end(ctx, &found, &failed(ctx, &found, &why), &Outcome::default()).await
+        }
+    }
+}
+
+/// Makes the backup and writes how that ended.
+async fn make(
+    ctx: &Arc<Context>,
+    backup: Backup,
+    location: &BackupStorageLocation,
+    policies: Option<Policies>,
+) -> Result<()> {
+    let opened = ctx.bucket(location).await;
+    let bucket = match opened {
+        Ok(bucket) => bucket.with_cancel(ctx.abort.clone()),
+        Err(error) => {
+            let failed = failed(ctx, &backup, &error.chain());
+            return end(ctx, &backup, &failed, &Outcome::default()).await;
+        }
+    };
+    match bucket.backup(&backup.name_any()).await {
+        Ok(Some(there)) if there.uid() == backup.uid() => {
+            let status = there.status.unwrap_or_default();
+            tracing::info!(backup = %backup.name_any(), "was in the bucket already");
+            return end(ctx, &backup, &status, &Outcome::default()).await;
+        }
+        Ok(Some(_)) => {
+            let why = "backup already exists in object storage";
+            let failed = failed(ctx, &backup, why);
+            return end(ctx, &backup, &failed, &Outcome::default()).await;
+        }
+        Ok(None) => {}
+        Err(error) => {
+            let why = format!("error checking if backup already exists in object storage: {error}");
+            let failed = failed(ctx, &backup, &why);
+            return end(ctx, &backup, &failed, &Outcome::default()).await;
+        }
+    }
+
+    let log = Log::new("backup", &backup::log_name(&backup), log_level(ctx));
+    log.info(&format!(
+        "Bowline {} starts the backup",
+        env!("CARGO_PKG_VERSION")
+    ));
+    let progress = Arc::new(Progress::default());
+    let job = Job {
+        client: ctx.client.clone(),
+        backup: Arc::new(backup.clone()),
+        policies: policies.map(Arc::new),
+        actions: Vec::new(),
+        settings: backup::Settings {
+            page: ctx.settings.page(),
+            ..backup::Settings::default()
+        },
+        progress: Arc::clone(&progress),
+        log: log.clone(),
+        cancel: ctx.abort.clone(),
+    };
+    let telling = tokio::spawn(tell(Arc::clone(ctx), backup.name_any(), progress));
+    let made = store(&bucket, job, &backup.name_any()).await;
+    telling.abort();
+    if ctx.abort.is_cancelled() {
+        // Left as it is for the next server.
+        return Ok(());
+    }
+    match made {
+        Ok(outcome) => finish(ctx, &bucket, backup, outcome, log.take()).await,
+        Err(why) => {
+            log.error(
+                "backup execution failed",
+                &bowline_engine::log::About::default().because(&why),
+            );
+            let written = log.take();
+            let key = backup_file(&backup.name_any(), backup_suffix::LOG);
+            if let Err(error) = bucket.put(&key, written.gzip.into()).await {
+                tracing::warn!(backup = %backup.name_any(), "its log is not in the bucket: {error}");
+            }
+            let failed = failed(ctx, &backup, &why);
+            end(ctx, &backup, &failed, &Outcome::default()).await
+        }
+    }
+}
+
+/// Streams the archive into the bucket.
+async fn store(bucket: &Bucket, job: Job, name: &str) -> Result<Outcome, String> {
+    let (writer, stream) = archive::write::stream();
+    let key = backup_file(name, backup_suffix::CONTENTS);
+    let putting = bucket.put_stream(&key, stream);
+    let (outcome, put) = tokio::join!(backup::run(job, writer), putting);
+    match (outcome, put) {
+        (Ok(outcome), Ok(())) => Ok(outcome),
+        // The engine knows best why it stopped, unless it stopped because of the bucket.
+        (Err(backup::Error::Archive) | Ok(_), Err(error)) => Err(error.to_string()),
+        (Err(error), _) => Err(chain(&error)),
+    }
+}
+
+/// Puts the files beside the archive, the backup itself last, and patches the object.
+async fn finish(
+    ctx: &Arc<Context>,
+    bucket: &Bucket,
+    backup: Backup,
+    outcome: Outcome,
+    log: Written,
+) -> Result<()> {
+    let name = backup.name_any();
+    let mut last = latest(ctx, &backup).await?;
+    let status = last.status_mut();
+    status.phase = Some(if log.errors > 0 {
+        BackupPhase::PartiallyFailed
+    } else {
+        BackupPhase::Completed
+    });
+    status.completion_timestamp = Some(Time(ctx.now()));
+    status.warnings = (log.warnings > 0).then_some(log.warnings);
+    status.errors = (log.errors > 0).then_some(log.errors);
+    let items = i64::try_from(outcome.items).unwrap_or(i64::MAX);
+    status.progress = Some(BackupProgress {
+        total_items: Some(items),
+        items_backed_up: Some(items),
+        ..BackupProgress::default()
+    });
+    status.hook_status = Some(outcome.hooks.clone());
+    last.kind = Some("Backup".to_owned());
+    last.api_version = Some("velero.io/v1".to_owned());
+
+    let stored = files(bucket, &name, &outcome, &log).await;
+    let stored = match stored {
+        Ok(()) => bucket.put_backup(&last).await,
+        Err(error) => Err(error),
+    };
+    if ctx.abort.is_cancelled() {
+        return Ok(());
+    }
+    let status = match stored {
+        Ok(()) => last.status.unwrap_or_default(),
+        Err(error) => failed(ctx, &backup, &error.to_string()),
+    };
+    end(ctx, &backup, &status, &outcome).await
+}
+
+/// All files but the archive and the backup itself.
+async fn files(
+    bucket: &Bucket,
+    name: &str,
+    outcome: &Outcome,
+    log: &Written,
+) -> bowline_vault::Result<()> {
+    let key = |suffix| backup_file(name, suffix);
+    // What volumes and plugins will have to say.
+    let snapshots: Option<Vec<Snapshot>> = None;
+    let pod_volumes: Option<Vec<PodVolumeBackup>> = None;
+    let operations: [BackupOperation; 0] = [];
+    let volumes: [BackupVolumeInfo; 0] = [];
+    let log_key = key(backup_suffix::LOG);
+    tokio::try_join!(
+        bucket.put(&log_key, Bytes::from(log.gzip.clone())),
+        put_json(bucket, key(backup_suffix::POD_VOLUME_BACKUPS), &pod_volumes),
+        put_json(bucket, key(backup_suffix::VOLUME_SNAPSHOTS), &snapshots),
+        put_json(bucket, key(backup_suffix::ITEM_OPERATIONS), &operations),
+        put_json(
+            bucket,
+            key(backup_suffix::RESOURCE_LIST),
+            &outcome.resource_list
+        ),
+        put_json(bucket, key(backup_suffix::RESULTS), &log.results),
+        put_json(bucket, key(backup_suffix::VOLUME_INFO), &volumes),
+    )?;
+    Ok(())
+}
+
+async fn put_json<T: serde::Serialize + Sync + ?Sized>(
+    bucket: &Bucket,
+    key: String,
+    value: &T,
+) -> bowline_vault::Result<()> {
+    bucket.put_json(&key, value).await
+}
+
+/// Writes the last phase and counts it.
+async fn end(
+    ctx: &Arc<Context>,
+    backup: &Backup,
+    status: &BackupStatus,
+    outcome: &Outcome,
+) -> Result<()> {
+    let began = ctx.now();
+    loop {
+        let old = latest(ctx, backup).await?;
+        let mut new = old.clone();
+        new.status = Some(status.clone());
+        match patch(ctx, &old, &new).await {
+            Ok(_) => break,
+            Err(error) if error.is_stale() => {}
+            Err(error) => {
+                if ctx.now().duration_since(began).unsigned_abs() > PATIENCE {
+                    return Err(error);
+                }
+                tracing::warn!(backup = %backup.name_any(), "{}", error.chain());
+                tokio::time::sleep(TICK).await;
+            }
+        }
+    }
+    let started = status
+        .start_timestamp
+        .as_ref()
+        .map_or_else(|| ctx.now(), |time| time.0);
+    let count = |n: Option<i64>| u64::try_from(n.unwrap_or_default()).unwrap_or_default();
+    let finished = Finished {
+        phase: status.phase.clone().unwrap_or_default(),
+        duration: ctx.now().duration_since(started).unsigned_abs(),
+        size: outcome.archive_bytes,
+        items: outcome.items,
+        errors: count(status.errors),
+        warnings: count(status.warnings),
+    };
+    tracing::info!(
+        backup = %backup.name_any(),
+        phase = finished.phase.as_str(),
+        items = outcome.items,
+        "ended: {}",
+        status.failure_reason.as_deref().unwrap_or("in the bucket")
+    );
+    ctx.metrics.backup_finished(&schedule(backup), &finished);
+    Ok(())
+}
+
+/// The status of a backup that could not be made.
+fn failed(ctx: &Context, backup: &Backup, why: &str) -> BackupStatus {
+    BackupStatus {
+        phase: Some(BackupPhase::Failed),
+        failure_reason: Some(format!("backup execution failed: {why}")),
+        completion_timestamp: Some(Time(ctx.now())),
+        ..backup.status.clone().unwrap_or_default()
+    }
+}
+
+/// The object as it is now; the one at hand when it is gone.
+async fn latest(ctx: &Context, backup: &Backup) -> Result<Backup> {
+    let found = ctx.find::<Backup>(&backup.name_any()).await?;
+    Ok(found
+        .filter(|f| f.uid() == backup.uid())
+        .unwrap_or_else(|| backup.clone()))
+}
+
+/// Patches an object whose phase changes.
+async fn patch(ctx: &Context, old: &Backup, new: &Backup) -> Result<Backup> {
+    let phase = new
+        .status
+        .as_ref()
+        .and_then(|s| s.phase.clone())
+        .unwrap_or_default();
+    crash::here(&format!("before patch {}", phase.as_str()));
+    let patched = ctx.update(old, new).await?;
+    crash::here(&format!("after patch {}", phase.as_str()));
+    Ok(patched)
+}
+
+/// Patches how far the backup is, once a second at most, and only when that has changed.
+async fn tell(ctx: Arc<Context>, name: String, progress: Arc<Progress>) {
+    let api = ctx.api::<Backup>();
+    let mut told = (0, 0);
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let now = progress.get();
+        if now == told {
+            continue;
+        }
+        let patch = json!({"status": {"progress": {"totalItems": now.0, "itemsBackedUp": now.1}}});
+        match api
+            .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+        {
+            Ok(_) => told = now,
+            Err(error) => tracing::debug!(backup = name, "progress: {error}"),
+        }
+    }
+}
+
+/// Gathers what the validation needs, and validates.
+async fn prepare(ctx: &Context, backup: &Backup) -> Result<(Prepared, Option<Policies>)> {
+    let policies = policies(ctx, backup).await?;
+    let namespaces = backup::namespaces(&ctx.client)
+        .await
+        .map_err(|error| Error::Setup(format!("list namespaces: {error}")))?;
+    let version = ctx
+        .client
+        .apiserver_version()
+        .await
+        .map_err(Error::api("read the cluster's version"))?;
+    let settings = &ctx.settings;
+    let global = &settings.global_backup_volume_policies_configmap;
+    let facts = validate::Facts {
+        now: ctx.now(),
+        defaults: Defaults {
+            ttl: settings.default_backup_ttl,
+            location: settings.default_backup_storage_location.clone(),
+            volumes_to_fs_backup: settings.default_volumes_to_fs_backup,
+            snapshot_move_data: settings.default_snapshot_move_data,
+            item_operation_timeout: settings.default_item_operation_timeout,
+            volume_group_label: settings.volume_group_snapshot_label_key.clone(),
+            resource_timeout: settings.resource_timeout,
+            ..Defaults::default()
+        },
+        locations: ctx.list::<BackupStorageLocation>("").await?,
+        snapshot_locations: ctx.list::<VolumeSnapshotLocation>("").await?,
+        default_snapshot_locations: settings.default_volume_snapshot_locations.0.clone(),
+        namespaces: namespaces
+            .into_iter()
+            .map(|ns| (ns.name, ns.labels))
+            .collect(),
+        cluster_version: ClusterVersion {
+            major: version.major,
+            minor: version.minor,
+            git: version.git_version,
+        },
+        policies: policies.clone(),
+        global_policy_configmap: (!global.is_empty()).then(|| global.clone()),
+    };
+    let prepared = validate::prepare(backup.clone(), &facts);
+    Ok((prepared, policies.ok().flatten()))
+}
+
+/// The policies of the backup and of the installation. The inner error is the user's to mend.
+async fn policies(ctx: &Context, backup: &Backup) -> Result<Result<Option<Policies>, String>> {
+    let namespace = &ctx.namespace;
+    let owner = format!("{namespace}/{}", backup.name_any());
+    let own = match policy::config_map_of(backup) {
+        Some(name) => match read_policies(ctx, name).await? {
+            Ok(Ok(policies)) => Some(policies),
+            Ok(Err(error)) => return Ok(Err(error.for_owner(&owner))),
+            Err(missing) => return Ok(Err(missing)),
+        },
+        None => None,
+    };
+    let global = match ctx
+        .settings
+        .global_backup_volume_policies_configmap
+        .as_str()
+    {
+        "" => None,
+        name => match read_policies(ctx, name).await? {
+            Ok(Ok(policies)) => Some(policies),
+            Ok(Err(error)) => return Ok(Err(error.for_global(&format!("{namespace}/{name}")))),
+            Err(missing) => return Ok(Err(missing)),
+        },
+    };
+    Ok(Ok(Policies::with_global(own, global)))
+}
+
+/// The policies in a ConfigMap, or what is wrong with them, or that there is no such ConfigMap.
+async fn read_policies(
+    ctx: &Context,
+    name: &str,
+) -> Result<Result<Result<Policies, policy::Error>, String>> {
+    let maps: Api<ConfigMap> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
+    let found = maps.get_opt(name).await;
+    let found = found.map_err(Error::api(format!("read ConfigMap {name}")))?;
+    let namespace = &ctx.namespace;
+    let Some(map) = found else {
+        return Ok(Err(format!(
+            "fail to get ResourcePolicies {namespace}/{name} ConfigMap: configmaps {name:?} not found"
+        )));
+    };
+    let data = map.data.unwrap_or_default();
+    Ok(Ok(Policies::from_config_map(
+        namespace,
+        name,
+        &data,
+        Purpose::Backup,
+    )))
+}
+
+fn log_level(ctx: &Context) -> Level {
+    if ctx.settings.log_level.filter() >= LevelFilter::DEBUG {
+        Level::Debug
+    } else {
+        Level::Info
+    }
+}
+
+/// An error and its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}
