@@ -7,7 +7,7 @@ mod values;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser};
+use clap::{ArgAction, Args, Parser};
 
 pub use values::{LogFormat, LogLevel, Priorities, ProviderLocations};
 
@@ -289,8 +289,7 @@ impl Default for Settings {
             #[command(flatten)]
             settings: Settings,
         }
-        let mut matches = Line::command().get_matches_from([""]);
-        Line::from_arg_matches_mut(&mut matches)
+        Line::try_parse_from([""])
             .expect("every flag has a sound default")
             .settings
     }

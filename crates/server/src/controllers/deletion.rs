@@ -58,6 +58,11 @@ fn next(request: &DeleteBackupRequest, now: Timestamp) -> Step {
     if phase(request) != Some(&Phase::Processed) {
         return Step::Work;
     }
+    let status = request.status.as_ref();
+    if status.is_none_or(|status| status.errors.as_ref().is_none_or(Vec::is_empty)) {
+        // All went well, so there is nothing to be read here.
+        return Step::Forget;
+    }
     let made = request.creation_timestamp().map(|time| time.0);
     match made.and_then(|made| made.checked_add(KEPT).ok()) {
         Some(end) if end > now => Step::Keep(end),

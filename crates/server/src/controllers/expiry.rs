@@ -172,7 +172,13 @@ impl Reconciler for Expiry {
                 backup.uid().unwrap_or_default()
             );
             let requests = ctx.list::<DeleteBackupRequest>(&labels).await?;
-            if !requests.iter().any(is_open) {
+            // A request goes after its backup: a backup that is there after no request was, and not
+            // only in our memory, is not being deleted.
+            if !requests.iter().any(is_open)
+                && let Some(fresh) = ctx.find::<Backup>(&name).await?
+                && fresh.uid() == backup.uid()
+                && expiration(&fresh) == expiration(&backup)
+            {
                 ctx.create(&request(&backup)).await?;
                 tracing::info!(backup = name, "expired, deletion requested");
             }
