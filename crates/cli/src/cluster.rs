@@ -20,11 +20,12 @@ pub(crate) async fn connect(
     };
     let mut config = match kubeconfig.filter(|path| !path.as_os_str().is_empty()) {
         Some(path) => {
+            // The reason's own text holds its causes.
             let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("read kubeconfig {}", path.display()))?;
+                .map_err(|error| anyhow::anyhow!("find a cluster: {error}"))?;
             Config::from_custom_kubeconfig(file, &options)
                 .await
-                .with_context(|| format!("read kubeconfig {}", path.display()))?
+                .with_context(|| format!("find a cluster in {}", path.display()))?
         }
         None if options.context.is_some() => Config::from_kubeconfig(&options)
             .await
@@ -53,9 +54,23 @@ impl<T> Plain<T> for kube::Result<T> {
             kube::Error::Api(status) if !status.message.is_empty() => {
                 anyhow::Error::new(Refused(*status))
             }
-            other => anyhow::Error::new(other).context("talk to the Kubernetes API"),
+            other => Hinted::error(
+                format!("talk to the Kubernetes API: {}", innermost(&other)),
+                "`kubectl version` shows whether the cluster of the kubeconfig can be reached",
+            ),
         })
     }
+}
+
+/// The two causes at the end of a chain; those above repeat that it was a connection.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut causes = vec![error.to_string()];
+    let mut next = error.source();
+    while let Some(cause) = next {
+        causes.push(cause.to_string());
+        next = cause.source();
+    }
+    causes.split_off(causes.len().saturating_sub(2)).join(": ")
 }
 
 /// The API server said no.

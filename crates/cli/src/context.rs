@@ -9,7 +9,7 @@ use kube::Client;
 use crate::{
     cluster,
     config::Config,
-    flags::{List, OptionalBool},
+    flags::{self, List, OptionalBool},
     output::{describe::Colour, time::Clock},
     say,
 };
@@ -19,24 +19,28 @@ use crate::{
 pub(crate) struct Globals {
     /// The namespace of the server and its objects; without it, the configuration file's,
     /// $VELERO_NAMESPACE, or `velero`
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = "Global options")]
     namespace: Option<String>,
 
     /// The kubeconfig file; without it, $KUBECONFIG, ~/.kube/config or the pod's own account
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Global options", value_parser = flags::path)]
     kubeconfig: Option<PathBuf>,
 
     /// The kubeconfig context; without it, the current one
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Global options")]
     kubecontext: Option<String>,
 
     /// Features to turn on, separated by commas; none of them changes what the client does
-    #[arg(long, global = true)]
-    #[expect(dead_code, reason = "scripts give it; only servers have features")]
+    #[arg(long, global = true, help_heading = "Global options")]
     features: Option<List>,
 
     /// Colours: `true` always, `false` never; without it, on a terminal only
-    #[arg(long, global = true, value_name = "BOOL")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        value_name = "BOOL"
+    )]
     colorized: Option<OptionalBool>,
 }
 
@@ -109,7 +113,7 @@ fn namespace(flag: Option<&str>, file: Option<&str>, environment: Option<&str>) 
 }
 
 fn colour(flag: Option<bool>, file: Option<&str>, otherwise: bool) -> Colour {
-    let file = file.and_then(|text| crate::flags::truth(text).ok());
+    let file = file.and_then(|text| flags::truth(text).ok());
     match flag.or(file).unwrap_or(otherwise) {
         true => Colour::On,
         false => Colour::Off,

@@ -29,7 +29,7 @@ use crate::{
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct TrustArgs {
     /// A file of certificates to trust; without it, those of the backup's location
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = flags::path)]
     cacert: Option<PathBuf>,
 
     /// Do not check certificates; whoever is in between can read and change what is fetched

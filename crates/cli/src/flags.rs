@@ -5,7 +5,7 @@
 pub(crate) mod names;
 pub(crate) mod selector;
 
-use std::str::FromStr;
+use std::{convert::Infallible, path::PathBuf, str::FromStr};
 
 use bowline_api::{Duration, StringMap};
 
@@ -38,7 +38,7 @@ impl FromStr for OptionalBool {
 pub(crate) struct List(pub(crate) Vec<String>);
 
 impl FromStr for List {
-    type Err = std::convert::Infallible;
+    type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(Self(text.split(',').map(str::to_owned).collect()))
@@ -126,6 +126,11 @@ fn quoted_field(quoted: &str) -> Option<(String, &str)> {
             None => return Some((field, rest)),
         }
     }
+}
+
+/// A path; an empty one is as good as none, which scripts rely on.
+pub(crate) fn path(text: &str) -> Result<PathBuf, Infallible> {
+    Ok(PathBuf::from(text))
 }
 
 /// A length of time that is not negative, in Go's syntax.

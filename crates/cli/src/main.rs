@@ -15,7 +15,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 
 use cluster::Hinted;
 use context::{Context, Globals};
@@ -113,13 +113,17 @@ async fn run(args: Args, mut out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Help and version are what was asked for; anything else is a mistake, and exits as Velero does.
+/// Help is what was asked for, also by a lone `bowline backup`; anything else is a mistake, and exits
+/// as Velero does.
 fn usage(error: &clap::Error) -> ExitCode {
-    let _ = error.print();
-    match error.use_stderr() {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+    let text = error.render().to_string();
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = io::stdout().write_all(text.as_bytes());
+        return ExitCode::SUCCESS;
     }
+    let message = text.strip_prefix("error: ").unwrap_or(&text);
+    say(&format!("bowline: {}", message.trim_end()));
+    ExitCode::FAILURE
 }
 
 /// Whoever reads us has seen enough, as `head` does.

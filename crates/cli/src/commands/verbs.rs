@@ -16,7 +16,7 @@ pub(crate) enum Create {
     /// Create a schedule
     Schedule(Box<schedule::create::Args>),
     /// Create a backup storage location
-    BackupLocation(location::create::Args),
+    BackupLocation(Box<location::create::Args>),
 }
 
 /// `bowline get …`.
@@ -66,7 +66,7 @@ pub(crate) async fn create(
     match command {
         Create::Backup(args) => return backup::create::run(*args, ctx, out).await,
         Create::Schedule(args) => schedule::create::run(*args, ctx, out).await?,
-        Create::BackupLocation(args) => location::create::run(args, ctx, out).await?,
+        Create::BackupLocation(args) => location::create::run(*args, ctx, out).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

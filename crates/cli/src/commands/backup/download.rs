@@ -27,7 +27,7 @@ pub(crate) struct Args {
     name: String,
 
     /// The file to write; without it, `./<NAME>-data.tar.gz`
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = flags::path)]
     output: Option<PathBuf>,
 
     /// Replace the file if there is one
@@ -50,7 +50,9 @@ pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyho
     let backup = api.get(&args.name).await.plain()?;
     let path = match &args.output {
         Some(path) if !path.as_os_str().is_empty() => path.clone(),
-        _ => PathBuf::from(format!("{}-data.tar.gz", args.name)),
+        _ => std::env::current_dir()
+            .context("find the current folder")?
+            .join(format!("{}-data.tar.gz", args.name)),
     };
     if !args.force && path.exists() {
         return Err(Hinted::error(

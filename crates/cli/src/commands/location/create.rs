@@ -67,7 +67,7 @@ pub(crate) struct Args {
     labels: Vec<Map>,
 
     /// A file of certificates to trust the store with
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = flags::path)]
     cacert: Option<PathBuf>,
 
     /// ReadWrite or ReadOnly

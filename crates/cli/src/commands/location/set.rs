@@ -13,7 +13,7 @@ use super::{credential, defaults, encoded_certificate};
 use crate::{
     cluster::{Hinted, Plain},
     context::Context,
-    flags::{Map, OptionalBool},
+    flags::{self, Map, OptionalBool},
 };
 
 #[derive(Debug, clap::Args)]
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     name: String,
 
     /// A file of certificates to trust the store with; an empty name forgets those that are set
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = flags::path)]
     cacert: Option<PathBuf>,
 
     /// The Secret and its key with the credentials, as NAME=KEY
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyho
 
     let mut change = json!({ "spec": {} });
     if let Some(default) = default {
-        change["spec"]["default"] = json!(default);
+        change["spec"]["default"] = json!(default.then_some(true));
     }
     if let Some(certificate) = certificate {
         change["spec"]["objectStorage"] = json!({ "caCert": certificate });

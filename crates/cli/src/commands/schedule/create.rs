@@ -47,7 +47,7 @@ pub(crate) struct Args {
     paused: bool,
 
     /// Leave out the backup that would be due at once
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     skip_immediately: Option<OptionalBool>,
 
     #[command(flatten)]

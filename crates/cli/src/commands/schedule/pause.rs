@@ -22,7 +22,7 @@ pub(crate) struct Args {
     chosen: Chosen,
 
     /// Leave out the backup that would be due at once when the schedule goes on
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     skip_immediately: Option<OptionalBool>,
 }
 
@@ -62,8 +62,9 @@ pub(crate) async fn run(
             writeln!(out, "Schedule {name} is already {word}, skip")?;
             continue;
         }
-        // A null takes the field away, as Velero's client does when the flag is not given.
-        let change = json!({ "spec": { "paused": wanted, "skipImmediately": skip } });
+        // A null takes a field away, which is how Velero's client leaves it as well.
+        let paused = wanted.then_some(true);
+        let change = json!({ "spec": { "paused": paused, "skipImmediately": skip } });
         let patch = Patch::Merge(&change);
         match api
             .patch(&name, &PatchParams::default(), &patch)

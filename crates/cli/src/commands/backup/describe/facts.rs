@@ -148,17 +148,18 @@ async fn labelled<K: Kind>(ctx: &Context, client: &Client, labels: &str, what: &
     }
 }
 
-/// Where the files come from, or why they cannot come.
-struct Source(Result<Downloader, String>);
+/// Where the files come from, or why they cannot come; none if there can be no files yet.
+struct Source(Option<Result<Downloader, String>>);
 
 impl Source {
     async fn new(ctx: &Context, client: &Client, trust: &TrustArgs, backup: &Backup) -> Self {
         let location = backup.spec.storage_location.as_deref().unwrap_or_default();
         if location.is_empty() {
-            return Self(Err("the backup has no storage location yet".to_owned()));
+            // Nobody would answer: the server settles the location before it does anything.
+            return Self(None);
         }
         let downloader = Downloader::new(ctx, client, trust, backup).await;
-        Self(downloader.map_err(|error| format!("{error:#}")))
+        Self(Some(downloader.map_err(|error| format!("{error:#}"))))
     }
 
     async fn read_if<T: DeserializeOwned + Default>(
@@ -174,8 +175,9 @@ impl Source {
 
     async fn read<T: DeserializeOwned + Default>(&self, kind: DownloadTargetKind) -> File<T> {
         let downloader = match &self.0 {
-            Ok(downloader) => downloader,
-            Err(why) => return File::Failed(why.clone()),
+            Some(Ok(downloader)) => downloader,
+            Some(Err(why)) => return File::Failed(why.clone()),
+            None => return File::Missing,
         };
         match downloader.fetch_bytes(kind, TIMEOUT).await {
             Ok(None) => File::Missing,
