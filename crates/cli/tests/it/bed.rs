@@ -100,8 +100,11 @@ impl Bed {
             .read_to_string(&mut text)
             .unwrap();
         let volumes: Vec<Value> = serde_json::from_str(&text).unwrap();
-        for volume in &volumes {
-            self.server.load(volume).unwrap();
+        for mut volume in volumes {
+            // Lists in files leave these out.
+            volume["kind"] = json!("PodVolumeBackup");
+            volume["apiVersion"] = json!("velero.io/v1");
+            self.server.load(&volume).unwrap();
         }
         self
     }
