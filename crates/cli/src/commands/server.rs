@@ -1,43 +1,24 @@
 //! `bowline server`: the control plane, in a pod or on a desk.
 
-use std::path::PathBuf;
-
-use anyhow::Context as _;
 use bowline_server::{Settings, settings::LogFormat};
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
 use tokio_util::sync::CancellationToken;
+
+use crate::context::Context;
 
 /// Arguments of `bowline server`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The namespace of the server and its objects.
-    #[arg(long, short, env = "VELERO_NAMESPACE", default_value = "velero")]
-    namespace: String,
-    /// The kubeconfig file; without it, what the environment offers.
-    #[arg(long)]
-    kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
 }
 
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) async fn run(args: Args, ctx: &Context) -> anyhow::Result<()> {
     start_log(&args.settings);
-    let config = match &args.kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("read kubeconfig {}", path.display()))?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
-        }
-        None => Config::infer().await.context("find a cluster")?,
-    };
-    let client = Client::try_from(config)?;
+    let client = ctx.client().await?;
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "Bowline server starts");
-    bowline_server::run(client, &args.namespace, args.settings, stop)
+    bowline_server::run(client, &ctx.namespace, args.settings, stop)
         .await
         .map_err(|error| anyhow::anyhow!(error.chain()))
 }
