@@ -22,6 +22,7 @@ use bowline_engine::{
         self, Job, Outcome, Progress,
         validate::{self, ClusterVersion, Defaults, Prepared},
     },
+    hooks::KubeExec,
     log::{Level, Log, Written},
     policy::{self, Policies, Purpose},
 };
@@ -172,6 +173,7 @@ async fn make(
         backup: Arc::new(backup.clone()),
         policies: policies.map(Arc::new),
         actions: Vec::new(),
+        exec: Arc::new(KubeExec::new(ctx.client.clone())),
         settings: backup::Settings {
             page: ctx.settings.page(),
             ..backup::Settings::default()
