@@ -12,10 +12,12 @@ pub mod cron;
 pub mod http;
 pub mod lease;
 pub mod metrics;
+mod run;
 pub mod settings;
 
 mod error;
 
 pub use context::Context;
 pub use error::{Error, Result};
+pub use run::run;
 pub use settings::Settings;

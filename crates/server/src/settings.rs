@@ -100,6 +100,9 @@ pub struct Settings {
     /// How often operations of plugins are asked for their progress.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration_or_default("10s"), allow_hyphen_values = true)]
     pub item_operation_sync_frequency: Duration,
+    /// Start although a Velero server runs in the same namespace: both will act on the same objects.
+    #[arg(long)]
+    pub beside_velero: bool,
     /// The most objects per page when a backup lists them; by default their size decides.
     #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
     pub client_page_size: Option<i64>,
