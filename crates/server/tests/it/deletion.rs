@@ -181,6 +181,24 @@ async fn a_request_that_a_dead_server_left_is_taken_up_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn several_requests_for_a_backup_are_as_good_as_one() {
+    let scene = Scene::new();
+    scene.available("default", json!({}));
+    finished(&scene, "b");
+    for n in 0..5 {
+        let labels = json!({"velero.io/backup-name": "b", "velero.io/backup-uid": "uid-of-b"});
+        let metadata = json!({"name": format!("b-{n}"), "labels": labels});
+        let _: DeleteBackupRequest = scene
+            .create(json!({"metadata": metadata, "spec": {"backupName": "b"}}))
+            .await;
+    }
+    scene.start(deletion::run);
+    all_gone(&scene).await;
+    let text = scene.ctx.metrics.text();
+    assert!(text.contains("velero_backup_deletion_success_total{schedule=\"\"} 1\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn backups_that_never_ran_can_be_deleted() {
     let scene = Scene::new();
     scene.available("default", json!({}));
