@@ -14,6 +14,7 @@ mod item;
 mod plan;
 mod sink;
 mod track;
+pub mod update;
 pub mod validate;
 
 use std::{collections::BTreeMap, sync::Arc};

@@ -553,7 +553,12 @@ impl Run {
 }
 
 /// Where an object stands in the archive.
-fn paths(resource: &Resource, api_version: &str, namespace: &str, name: &str) -> Vec<String> {
+pub(super) fn paths(
+    resource: &Resource,
+    api_version: &str,
+    namespace: &str,
+    name: &str,
+) -> Vec<String> {
     let version = match api_version.rsplit('/').next() {
         Some(own) if !own.is_empty() => own,
         _ => &resource.version,
