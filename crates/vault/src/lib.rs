@@ -19,5 +19,5 @@ mod error;
 
 pub use bucket::Bucket;
 pub use error::{Error, Result};
-pub use location::{Location, open, open_with_customer_key};
+pub use location::{Location, open};
 pub use store::{ByteStream, ObjectStore};

@@ -17,6 +17,9 @@ pub struct Location {
     pub credential: Option<Vec<u8>>,
     /// What `spec.objectStorage.caCertRef` refers to.
     pub ca_cert: Option<Vec<u8>>,
+    /// What `spec.config.customerKeyEncryptionSecret` refers to (`<secret>/<key>`, in the
+    /// server's namespace).
+    pub customer_key: Option<Vec<u8>>,
 }
 
 /// Opens the bucket of a location. Nothing is sent yet.
@@ -24,23 +27,9 @@ pub struct Location {
 /// # Errors
 /// When the settings cannot be used; the text names the setting.
 pub fn open(location: &Location) -> Result<Bucket> {
-    open_settings(location, &settings(location)?)
-}
-
-/// The same for a location with `customerKeyEncryptionSecret` in its config, which names a Secret
-/// in the server's namespace as `<secret>/<key>`: `key` is what that holds.
-///
-/// # Errors
-/// As for [`open`].
-pub fn open_with_customer_key(location: &Location, key: &[u8]) -> Result<Bucket> {
-    let mut settings = settings(location)?;
-    settings.customer_key = Some(key.to_vec());
-    open_settings(location, &settings)
-}
-
-fn open_settings(location: &Location, settings: &Settings) -> Result<Bucket> {
     let spec = &location.object.spec;
-    let store = store::open(&spec.provider, settings)?;
+    let settings = settings(location)?;
+    let store = store::open(&spec.provider, &settings)?;
     let prefix = spec.object_storage.prefix.as_deref().unwrap_or_default();
     Ok(Bucket::new(store, prefix))
 }
@@ -85,7 +74,7 @@ pub(crate) fn settings(location: &Location) -> Result<Settings> {
         bucket: bucket.to_owned(),
         credential: location.credential.clone(),
         ca: ca.filter(|ca| !ca.is_empty()),
-        customer_key: None,
+        customer_key: location.customer_key.clone(),
         env: |name| std::env::var(name).ok(),
     })
 }
@@ -190,22 +179,6 @@ mod tests {
             "{url}"
         );
         assert!(url.contains("X-Amz-Expires=600"), "{url}");
-    }
-
-    #[test]
-    fn a_customers_key_has_32_bytes_and_must_be_handed_in() {
-        let config = [("region", "r"), ("customerKeyEncryptionSecret", "s/k")];
-        let location = location("aws", "b", &config);
-        assert_eq!(
-            error(&location),
-            "customerKeyEncryptionSecret s/k was not fetched"
-        );
-        assert!(open_with_customer_key(&location, &[7; 32]).is_ok());
-        let error = open_with_customer_key(&location, &[7; 31]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "contents of customerKeyEncryptionSecret (s/k) are not exactly 32 bytes"
-        );
     }
 
     #[test]
