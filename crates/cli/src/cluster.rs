@@ -1,6 +1,6 @@
 //! The way to a cluster: a client from a kubeconfig, and the API's refusals in its own words.
 
-use std::{fmt, path::Path};
+use std::{fmt, path::Path, time::Duration};
 
 use anyhow::{Context, bail};
 use kube::{
@@ -39,6 +39,9 @@ pub(crate) async fn connect(
     config
         .headers
         .push((USER_AGENT, HeaderValue::from_static(agent)));
+    // A peer that has gone without a word; watches end before that, by themselves.
+    config.read_timeout = Some(Duration::from_secs(300));
+    config.reset_reader_on_write = true;
     Ok(Client::try_from(config)?)
 }
 

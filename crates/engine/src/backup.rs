@@ -25,10 +25,9 @@ use bowline_api::{
     v1::{Backup, HookStatus},
 };
 use bowline_vault::archive::write::Writer;
-use futures::{StreamExt, stream};
 use kube::{Client, ResourceExt};
 use serde::Deserialize;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 pub use track::Progress;
@@ -185,23 +184,19 @@ async fn make(job: Job, archive: Writer) -> Result<Outcome, Error> {
     let hooks = Hooks::new(hooks, Arc::clone(&job.exec));
     let (run, joining) = Run::start(&job, archive, discovery, selection, actions, hooks);
     let run = Arc::new(run);
-    stream::iter(plan)
-        .map(|listing| tokio::spawn(Arc::clone(&run).listing(listing)))
-        .buffer_unordered(job.settings.parallel)
-        .for_each(|done| async {
-            if let Err(panic) = done {
-                log.error(
-                    "A list ended unexpectedly",
-                    &About::default().because(panic),
-                );
-            }
-        })
-        .await;
-    run.rest(&live).await;
-    let done = run.finish().await;
-    let archive_bytes = match joining.await {
-        Ok(Ok(size)) if done.is_ok() => size,
-        _ => return Err(Error::Archive),
+    let mut joining = joining;
+    let copying = async {
+        copy(&run, plan, job.settings.parallel, &log).await;
+        run.rest(&live).await;
+        run.finish().await
+    };
+    // A bucket that takes no more ends the run, rather than the other way round.
+    tokio::select! {
+        done = copying => done.map_err(|_| Error::Archive)?,
+        _ = &mut joining => return Err(Error::Archive),
+    }
+    let Ok(Ok(archive_bytes)) = joining.await else {
+        return Err(Error::Archive);
     };
     let (resource_list, items) = run.stored();
     job.progress.finish(items);
@@ -212,6 +207,28 @@ async fn make(job: Job, archive: Writer) -> Result<Outcome, Error> {
         hooks: run.hook_status(),
         archive_bytes,
     })
+}
+
+/// Copies what the lists bring. The tasks end when this is dropped.
+async fn copy(run: &Arc<Run>, plan: Vec<plan::Listing>, parallel: usize, log: &Log) {
+    let mut tasks = JoinSet::new();
+    let mut plan = plan.into_iter();
+    loop {
+        while tasks.len() < parallel.max(1) {
+            let Some(listing) = plan.next() else { break };
+            tasks.spawn(Arc::clone(run).listing(listing));
+        }
+        match tasks.join_next().await {
+            None => return,
+            Some(Ok(())) => {}
+            Some(Err(panic)) => {
+                log.error(
+                    "A list ended unexpectedly",
+                    &About::default().because(panic),
+                );
+            }
+        }
+    }
 }
 
 fn remark(selection: &Selection, remarks: &[String], live: &[LiveNamespace], log: &Log) {
@@ -271,21 +288,21 @@ pub async fn namespaces(client: &Client) -> Result<Vec<LiveNamespace>, list::Err
     let reading = async {
         let mut live = Vec::new();
         while let Some(batch) = batches.recv().await {
-            live.extend(
-                batch
-                    .objects()
-                    .filter_map(|raw| serde_json::from_slice::<Object>(raw).ok())
-                    .map(|ns| LiveNamespace {
-                        name: ns.metadata.name,
-                        labels: ns.metadata.labels.unwrap_or_default(),
-                        active: matches!(ns.status.phase.as_str(), "" | "Active"),
-                    }),
-            );
+            for raw in batch.objects() {
+                let ns: Object = serde_json::from_slice(raw)
+                    .map_err(|error| list::Error::NotAList(error.to_string()))?;
+                live.push(LiveNamespace {
+                    name: ns.metadata.name,
+                    labels: ns.metadata.labels.unwrap_or_default(),
+                    active: matches!(ns.status.phase.as_str(), "" | "Active"),
+                });
+            }
         }
-        live
+        Ok::<_, list::Error>(live)
     };
-    let (done, mut live) = futures::join!(listing, reading);
+    let (done, live) = futures::join!(listing, reading);
     done?;
+    let mut live = live?;
     live.sort_by(|a, b| a.name.cmp(&b.name));
     live.dedup_by(|a, b| a.name == b.name);
     Ok(live)

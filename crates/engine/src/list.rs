@@ -16,6 +16,8 @@ const BATCH: usize = 128 * 1024;
 const PAGE: usize = 4 << 20;
 const FIRST_LIMIT: usize = 500;
 const MOST: usize = 5000;
+/// A body of which nothing comes for so long is given up.
+const SILENCE: Duration = Duration::from_secs(90);
 /// A page whose transfer breaks off is asked for again, so many times.
 const TRIES: u32 = 5;
 
@@ -72,6 +74,12 @@ pub enum Error {
     /// The API server refused, or could not be reached.
     #[error(transparent)]
     Kube(Box<kube::Error>),
+    /// The answer stops in the middle.
+    #[error("nothing came for {} seconds", SILENCE.as_secs())]
+    Silent,
+    /// What is asked for does not fit into a request.
+    #[error("the selector is too long for a request: {0}")]
+    TooLong(String),
     /// The answer is not a list.
     #[error("the answer is not a list: {0}")]
     NotAList(String),
@@ -107,14 +115,15 @@ impl Error {
     }
 
     /// Whether the same request may work a moment later.
-    fn is_passing(&self) -> bool {
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
         match self {
             Self::Kube(error) => match &**error {
                 kube::Error::Api(status) => matches!(status.code, 429 | 500 | 502 | 503 | 504),
                 _ => true,
             },
-            Self::NotAList(_) => true,
-            Self::Closed => false,
+            Self::NotAList(_) | Self::Silent => true,
+            Self::Closed | Self::TooLong(_) => false,
         }
     }
 }
@@ -130,7 +139,7 @@ pub async fn all(client: &Client, query: &Query, out: &mpsc::Sender<Batch>) -> R
     let mut token = None;
     let mut tries = 0;
     loop {
-        match page(client, query, limit, token.as_deref(), out).await {
+        match page(client, query, limit, token.as_deref(), Some(out)).await {
             Ok(page) => {
                 tries = 0;
                 if let Some(average) = page.bytes.checked_div(page.objects) {
@@ -146,10 +155,15 @@ pub async fn all(client: &Client, query: &Query, out: &mpsc::Sender<Batch>) -> R
                 if tries >= TRIES {
                     return Err(error);
                 }
+                // Less at a time: whoever takes the objects may be slow, and the API server's patience
+                // is for a page.
+                limit = (limit / 4).max(10.min(most));
                 // The moment that the list is of has gone; the answer says how to go on in the
                 // present one.
                 if let Some(next) = expired {
                     token = Some(next);
+                } else if error.status().is_some_and(|s| s.code == 410) {
+                    token = None;
                 } else if error.is_passing() {
                     let pause = Duration::from_millis(100 << (2 * tries).min(12));
                     tokio::time::sleep(pause.min(Duration::from_secs(10))).await;
@@ -163,14 +177,12 @@ pub async fn all(client: &Client, query: &Query, out: &mpsc::Sender<Batch>) -> R
 
 /// How many objects a collection has, by asking for one.
 pub async fn count(client: &Client, path: &str) -> Result<u64, Error> {
-    // One object is one batch at most, so nobody need take it meanwhile.
-    let (out, _batches) = mpsc::channel(1);
     let query = Query {
         path: path.to_owned(),
         metadata_only: true,
         ..Query::default()
     };
-    let page = page(client, &query, 1, None, &out)
+    let page = page(client, &query, 1, None, None)
         .await
         .map_err(|(error, _)| error)?;
     let remaining = page.head.metadata.remaining_item_count.unwrap_or_default();
@@ -204,9 +216,9 @@ async fn page(
     query: &Query,
     limit: usize,
     token: Option<&str>,
-    out: &mpsc::Sender<Batch>,
+    out: Option<&mpsc::Sender<Batch>>,
 ) -> Result<Page, (Error, Expired)> {
-    let request = request(query, limit, token);
+    let request = request(query, limit, token).map_err(|error| (error, None))?;
     let response = client
         .send(request)
         .await
@@ -218,7 +230,11 @@ async fn page(
     }
     let mut splitter = Splitter::default();
     let (mut objects, mut bytes) = (0, 0);
-    while let Some(frame) = body.frame().await {
+    loop {
+        let frame = tokio::time::timeout(SILENCE, body.frame()).await;
+        let Some(frame) = frame.map_err(|_| (Error::Silent, None))? else {
+            break;
+        };
         let frame = frame.map_err(|error| (error.into(), None))?;
         let Ok(data) = frame.into_data() else {
             continue;
@@ -229,7 +245,7 @@ async fn page(
             if !batch.is_empty() {
                 objects += batch.len();
                 bytes += batch.bytes.len();
-                out.send(batch).await.map_err(|_| (Error::Closed, None))?;
+                send(out, batch).await?;
             }
         }
     }
@@ -237,7 +253,7 @@ async fn page(
     objects += batch.len();
     bytes += batch.bytes.len();
     if !batch.is_empty() {
-        out.send(batch).await.map_err(|_| (Error::Closed, None))?;
+        send(out, batch).await?;
     }
     Ok(Page {
         head,
@@ -246,7 +262,15 @@ async fn page(
     })
 }
 
-fn request(query: &Query, limit: usize, token: Option<&str>) -> Request<Body> {
+/// Hands objects over, if somebody wants them.
+async fn send(out: Option<&mpsc::Sender<Batch>>, batch: Batch) -> Result<(), (Error, Expired)> {
+    match out {
+        Some(out) => out.send(batch).await.map_err(|_| (Error::Closed, None)),
+        None => Ok(()),
+    }
+}
+
+fn request(query: &Query, limit: usize, token: Option<&str>) -> Result<Request<Body>, Error> {
     let mut uri = format!("{}?limit={limit}", query.path);
     for (key, value) in [
         ("labelSelector", query.selector.as_str()),
@@ -264,7 +288,7 @@ fn request(query: &Query, limit: usize, token: Option<&str>) -> Request<Body> {
     Request::get(uri)
         .header(header::ACCEPT, accept)
         .body(Body::empty())
-        .expect("paths and escaped values make a URI")
+        .map_err(|error| Error::TooLong(error.to_string()))
 }
 
 /// Percent-encodes all but what no part of a URI minds.

@@ -69,6 +69,16 @@ enum Rules {
     },
 }
 
+/// Whose selectors count.
+enum Filter<'a> {
+    /// Those of a policy.
+    Own(&'a ResourceFilter),
+    /// Those of the backup.
+    General,
+    /// A policy leaves the resource out.
+    Nothing,
+}
+
 /// Why an object is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
@@ -178,22 +188,44 @@ impl Selection {
     /// selects all. None when the namespace's own filter does not have the resource.
     #[must_use]
     pub fn queries(&self, resource: &Resource, namespace: Option<&str>) -> Vec<String> {
-        let name = resource.group_resource();
-        let own: Option<&ResourceFilter> = match namespace {
-            Some(namespace) => match self.policies.for_namespace(namespace) {
-                Some(filter) => match filter.for_kind(&name) {
-                    Some(filter) => Some(filter),
-                    None => return Vec::new(),
-                },
-                None => None,
-            },
-            None if !resource.namespaced => self.policies.for_cluster_kind(&name),
-            None => None,
+        match self.own_filter(resource, namespace) {
+            Filter::Own(filter) => {
+                // Their selectors were checked when the policies were read.
+                queries(filter.selectors()).unwrap_or_default()
+            }
+            Filter::General => self.queries.clone(),
+            Filter::Nothing => Vec::new(),
+        }
+    }
+
+    /// Whether a list of the resource would bring an object with these labels.
+    #[must_use]
+    pub fn selects(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        labels: &BTreeMap<String, String>,
+    ) -> bool {
+        let selectors = match self.own_filter(resource, namespace) {
+            Filter::Own(filter) => filter.selectors(),
+            Filter::General => &self.selectors,
+            Filter::Nothing => return false,
         };
-        match own {
-            // Their selectors were checked when the policies were read.
-            Some(filter) => queries(filter.selectors()).unwrap_or_default(),
-            None => self.queries.clone(),
+        selectors.is_empty() || selectors.iter().any(|s| selector::matches(s, labels))
+    }
+
+    fn own_filter(&self, resource: &Resource, namespace: Option<&str>) -> Filter<'_> {
+        let name = resource.group_resource();
+        match namespace {
+            Some(namespace) => match self.policies.for_namespace(namespace) {
+                Some(filter) => filter.for_kind(&name).map_or(Filter::Nothing, Filter::Own),
+                None => Filter::General,
+            },
+            None if !resource.namespaced => self
+                .policies
+                .for_cluster_kind(&name)
+                .map_or(Filter::General, Filter::Own),
+            None => Filter::General,
         }
     }
 
@@ -251,9 +283,6 @@ impl Selection {
         insisted: bool,
     ) -> Result<(), Left> {
         if !insisted {
-            if object.label(label::EXCLUDE_FROM_BACKUP).as_deref() == Some("true") {
-                return Err(Left::Labelled);
-            }
             let wanted = if resource.namespaced {
                 self.has_namespace(&object.namespace()) && self.collects(resource)
             } else {
@@ -261,6 +290,9 @@ impl Selection {
             } && self.allows_name(resource, object);
             if !wanted {
                 return Err(Left::Unselected);
+            }
+            if object.label(label::EXCLUDE_FROM_BACKUP).as_deref() == Some("true") {
+                return Err(Left::Labelled);
             }
         }
         if object.is_deleting() {

@@ -20,6 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, Result};
 
+/// Stands for a holder that is not known yet.
+const FASTER: &str = "somebody who was faster";
+
 /// The Lease of the server.
 pub const NAME: &str = "bowline-server";
 
@@ -48,6 +51,8 @@ pub struct Leadership {
     times: Times,
     /// What the Lease said, and when we first saw it say that.
     seen: Option<(Option<MicroTime>, Instant)>,
+    /// When the last renewal that worked was begun: others count from no earlier.
+    renewed: Instant,
 }
 
 /// Whether a Lease can be had.
@@ -67,6 +72,7 @@ impl Leadership {
             identity: identity.to_owned(),
             times,
             seen: None,
+            renewed: Instant::now(),
         }
     }
 
@@ -74,7 +80,9 @@ impl Leadership {
     pub async fn acquire(&mut self, stop: &CancellationToken) -> Result<bool> {
         let mut told = String::new();
         loop {
-            match self.try_acquire().await {
+            let tried = tokio::time::timeout(self.times.lease, self.try_acquire()).await;
+            let silent = |_| Err(Error::Setup("take the lease: no answer".to_owned()));
+            match tried.unwrap_or_else(silent) {
                 Ok(None) => return Ok(true),
                 Ok(Some(holder)) if holder != told => {
                     tracing::info!(%holder, "another server acts; waiting");
@@ -93,15 +101,16 @@ impl Leadership {
     /// Renews until that fails for too long, or the token is cancelled.
     pub async fn keep(&mut self, stop: &CancellationToken) {
         let patience = self.times.lease * 2 / 3;
-        let mut renewed = Instant::now();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(self.times.renew) => {}
             }
-            let try_until = renewed + patience;
+            let try_until = self.renewed + patience;
             match tokio::time::timeout_at(try_until, self.try_acquire()).await {
-                Ok(Ok(None)) => renewed = Instant::now(),
+                Ok(Ok(None)) => continue,
+                // Somebody wrote to the Lease, which need not mean that it was taken.
+                Ok(Ok(Some(holder))) if holder == FASTER => {}
                 Ok(Ok(Some(holder))) => {
                     tracing::error!(%holder, "another server has taken the lease");
                     return;
@@ -134,6 +143,7 @@ impl Leadership {
 
     /// Takes or renews the lease; returns the holder when that is somebody else.
     async fn try_acquire(&mut self) -> Result<Option<String>> {
+        let began = Instant::now();
         let found = self
             .api
             .get_opt(NAME)
@@ -149,7 +159,10 @@ impl Leadership {
                 spec: Some(self.claim(None)),
             };
             return match self.api.create(&params, &lease).await {
-                Ok(_) => Ok(None),
+                Ok(_) => {
+                    self.renewed = began;
+                    Ok(None)
+                }
                 Err(error) => lost(error),
             };
         };
@@ -159,7 +172,10 @@ impl Leadership {
         }
         lease.spec = Some(self.claim(Some(&spec)));
         match self.api.replace(NAME, &params, &lease).await {
-            Ok(_) => Ok(None),
+            Ok(_) => {
+                self.renewed = began;
+                Ok(None)
+            }
             Err(error) => lost(error),
         }
     }
@@ -215,7 +231,7 @@ impl Leadership {
 fn lost(error: kube::Error) -> Result<Option<String>> {
     match error {
         kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() => {
-            Ok(Some("somebody who was faster".to_owned()))
+            Ok(Some(FASTER.to_owned()))
         }
         error => Err(Error::api("take the lease")(error)),
     }

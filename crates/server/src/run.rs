@@ -67,7 +67,6 @@ async fn lead(
         return Ok(());
     }
     tracing::info!(%identity, namespace = %ctx.namespace, "acting");
-    mark_default_location(ctx).await;
     let mut running = start(ctx);
     let lost = tokio::select! {
         () = stop.cancelled() => false,
@@ -119,6 +118,8 @@ fn start(ctx: &Arc<Context>) -> JoinSet<()> {
         (server_status::NAME, |ctx| Box::pin(server_status::run(ctx))),
     ];
     let mut running = JoinSet::new();
+    let marking = Arc::clone(ctx);
+    running.spawn(async move { mark_default_location(&marking).await });
     for (name, run) in controllers {
         if ctx.settings.runs(name) {
             running.spawn(run(Arc::clone(ctx)));

@@ -39,16 +39,17 @@ impl Action {
         let reading = async {
             while let Some(batch) = batches.recv().await {
                 for object in batch.objects() {
-                    if let Ok(binding) = serde_json::from_slice(object) {
-                        action.note(&binding);
-                    }
+                    let binding = serde_json::from_slice(object)
+                        .map_err(|error| list::Error::NotAList(error.to_string()))?;
+                    action.note(&binding);
                 }
             }
+            Ok(())
         };
         match futures::join!(listing, reading) {
             // A cluster without RBAC.
-            (Err(error), ()) if error.is_not_found() => Ok(action),
-            (done, ()) => done.map(|()| action),
+            (Err(error), _) if error.is_not_found() => Ok(action),
+            (done, read) => done.and(read).map(|()| action),
         }
     }
 

@@ -88,7 +88,15 @@ impl Run {
     /// Takes a pod on, unless it is somebody else's or not for this backup.
     fn member(&self, pods: At, raw: Vec<u8>) -> Option<Member> {
         let (namespace, name) = self.take_on(pods, &raw, false)?;
-        let pod = serde_json::from_slice(&raw).ok()?;
+        let pod = match serde_json::from_slice(&raw) {
+            Ok(pod) => pod,
+            Err(error) => {
+                let about = self.place(pods, &namespace, &name).because(error);
+                self.log.error("Error backing up item", &about);
+                self.drop_item(pods, &namespace, &name);
+                return None;
+            }
+        };
         Some(Member {
             raw,
             pod,

@@ -1,7 +1,13 @@
 //! One object on its way into the archive: selected, claimed, changed by actions, stored, and what
 //! it brings along.
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use bowline_api::{
     files::ResourceList,
@@ -14,6 +20,7 @@ use http::Request;
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Job, Progress, Settings,
@@ -35,6 +42,9 @@ use crate::{
 const PARALLEL_ITEMS: usize = 8;
 /// Batches of one list that are packed at the same time.
 const PARALLEL_BATCHES: usize = 2;
+/// Reads that fail in passing are tried again, so many times.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(250);
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// A backup while it runs.
@@ -131,7 +141,9 @@ impl Run {
         };
         let (out, batches) = mpsc::channel::<list::Batch>(1);
         let client = self.client.clone();
-        let listing = tokio::spawn(async move { list::all(&client, &query, &out).await });
+        let listing = AbortOnDropHandle::new(tokio::spawn(async move {
+            list::all(&client, &query, &out).await
+        }));
         let batches = stream::unfold(batches, |mut batches| async move {
             batches.recv().await.map(|batch| (batch, batches))
         });
@@ -171,7 +183,12 @@ impl Run {
     }
 
     /// Packs the objects that need nothing but copying. Returns the others as they came.
-    fn pack(&self, at: At, batch: &list::Batch, desk: &mut Desk) -> (Option<Packed>, Vec<Vec<u8>>) {
+    fn pack(
+        &self,
+        at: At,
+        batch: &list::Batch,
+        desk: &mut Desk,
+    ) -> (Option<Packed>, Vec<(Vec<u8>, bool)>) {
         let Desk {
             packer,
             batch: tar,
@@ -196,8 +213,9 @@ impl Run {
             if self.is_left(at, &facts, false) {
                 continue;
             }
-            if self.has_hooks(resource, &facts) || actions.iter().any(|a| a.concerns(&facts)) {
-                rest.push(raw.to_vec());
+            let is_hooked = self.has_hooks(resource, &facts);
+            if is_hooked || actions.iter().any(|a| a.concerns(&facts)) {
+                rest.push((raw.to_vec(), is_hooked));
                 continue;
             }
             let (namespace, name) = (facts.namespace(), facts.name());
@@ -248,11 +266,11 @@ impl Run {
         resource.group.is_empty() && resource.plural == "pods" && self.hooks.concern(facts)
     }
 
-    async fn one_by_one(&self, at: At, objects: Vec<Vec<u8>>) {
-        let may_have_hooks = self.resource(at).group_resource() == "pods";
+    /// Objects with actions or hooks (the flag).
+    async fn one_by_one(&self, at: At, objects: Vec<(Vec<u8>, bool)>) {
         stream::iter(objects)
-            .for_each_concurrent(PARALLEL_ITEMS, |raw| async move {
-                if may_have_hooks {
+            .for_each_concurrent(PARALLEL_ITEMS, |(raw, is_hooked)| async move {
+                if is_hooked {
                     self.block(at, vec![raw]).await;
                 } else {
                     self.object(at, raw, false, false).await;
@@ -277,9 +295,9 @@ impl Run {
             return None;
         }
         let (namespace, name) = (facts.namespace().into_owned(), facts.name().into_owned());
-        self.tracker
-            .claim(at, &namespace, &name)
-            .then_some((namespace, name))
+        let claimed = self.tracker.claim(at, &namespace, &name)
+            || (insisted && self.tracker.reclaim(at, &namespace, &name));
+        claimed.then_some((namespace, name))
     }
 
     /// Takes an object on and stores it. `at_once`: with what it brings along, rather than when a
@@ -389,7 +407,7 @@ impl Run {
             );
             return true;
         };
-        if self.tracker.is_claimed(at, namespace, name) {
+        if !insisted && self.tracker.is_claimed(at, namespace, name) {
             return true;
         }
         if !insisted && !at_once && self.will_be_listed(at, namespace) {
@@ -447,10 +465,18 @@ impl Run {
         let request = Request::get(path)
             .body(Vec::new())
             .expect("escaped paths are URIs");
-        match self.client.request_text(request).await {
-            Ok(text) => Ok(Some(text.into_bytes())),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            Err(error) => Err(error),
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.client.request_text(request.clone()).await {
+                Ok(text) => return Ok(Some(text.into_bytes())),
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+                Err(kube::Error::Api(status)) if status.code < 500 => {
+                    return Err(kube::Error::Api(status));
+                }
+                Err(error) if tries >= TRIES => return Err(error),
+                Err(_) => tokio::time::sleep(PAUSE * tries).await,
+            }
         }
     }
 
@@ -466,8 +492,8 @@ impl Run {
         for item in names.filter(|item| !item.is_empty()) {
             let (namespace, name) = item.split_once('/').unwrap_or(("", item));
             match self.read(at, namespace, name).await {
-                Ok(Some(raw)) => found.push(raw),
-                Ok(None) => {
+                Ok(Some(raw)) if self.is_selected(at, namespace, &raw) => found.push(raw),
+                Ok(_) => {
                     let why = format!("Cannot find resource '{item}'.");
                     self.log.warning(&why, &About::default());
                 }
@@ -485,6 +511,26 @@ impl Run {
                 self.object(at, raw, false, false).await;
             }
         }
+    }
+
+    /// Whether a list would have brought it.
+    fn is_selected(&self, at: At, namespace: &str, raw: &[u8]) -> bool {
+        #[derive(serde::Deserialize)]
+        struct Object {
+            metadata: Metadata,
+        }
+        #[derive(serde::Deserialize)]
+        struct Metadata {
+            #[serde(default)]
+            labels: Option<BTreeMap<String, String>>,
+        }
+        let labels = serde_json::from_slice::<Object>(raw)
+            .ok()
+            .and_then(|object| object.metadata.labels)
+            .unwrap_or_default();
+        let resource = self.resource(at);
+        let place = resource.namespaced.then_some(namespace);
+        self.selection.selects(resource, place, &labels)
     }
 
     /// After the lists: what was expected of them and did not come, namespaces, definitions.
@@ -505,12 +551,14 @@ impl Run {
         if !self.selection.collects(self.resource(at)) {
             return;
         }
+        let tracked = live.iter().filter(|ns| self.selection.tracks(ns));
+        let mut wanted: BTreeSet<String> = tracked.map(|ns| ns.name.clone()).collect();
+        // Also one that came into being meanwhile.
         let used = self.tracker.namespaces();
-        let wanted = live.iter().filter(|ns| {
-            self.selection.tracks(ns)
-                || (used.contains(&ns.name) && self.selection.has_namespace(&ns.name))
-        });
-        let wanted: Vec<String> = wanted.map(|ns| ns.name.clone()).collect();
+        wanted.extend(
+            used.into_iter()
+                .filter(|ns| self.selection.has_namespace(ns)),
+        );
         stream::iter(wanted)
             .for_each_concurrent(PARALLEL_ITEMS, |namespace| async move {
                 self.fetch(at, "", &namespace, false, false).await;

@@ -136,6 +136,8 @@ impl Scope<'_> {
             Ok(count) => count,
             // Perhaps one may list some namespaces, and not all.
             Err(error) if error.is_forbidden() && !everywhere => u64::MAX,
+            // The list itself has more patience, and will tell.
+            Err(error) if error.is_passing() => u64::MAX,
             Err(error) => {
                 let about = About::object(&resource.group_resource(), "", "");
                 self.log.error("Error listing items", &about.because(error));
@@ -162,6 +164,7 @@ impl Scope<'_> {
             })
             .collect();
         let total = match lists.as_slice() {
+            _ if all == u64::MAX => 0,
             [only] if everywhere && only.selector.is_empty() => all,
             _ => self.total(resource, &lists).await,
         };

@@ -1,6 +1,9 @@
 //! The way into the archive: many hands bring packed batches, one joins them.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 use bowline_vault::archive::{
     FORMAT_VERSION, VERSION_FILE,
@@ -23,6 +26,8 @@ const LEVEL: u32 = 3;
 pub(super) struct Sink {
     /// None once the archive is ended.
     out: Mutex<Option<mpsc::Sender<Packed>>>,
+    /// Whether it was ended on purpose: a run that was dropped leaves no archive.
+    is_whole: Arc<AtomicBool>,
     single: Mutex<Batch>,
     mtime: u64,
     desks: Desks,
@@ -64,6 +69,8 @@ pub(super) type Joining = JoinHandle<Result<u64, Closed>>;
 impl Sink {
     pub(super) fn start(mut writer: Writer, mtime: u64) -> (Self, Joining) {
         let (out, mut packed) = mpsc::channel::<Packed>(2);
+        let is_whole = Arc::new(AtomicBool::new(false));
+        let whole = Arc::clone(&is_whole);
         let joining = tokio::spawn(async move {
             let mut first = Batch::new(mtime);
             first.add(VERSION_FILE, format!("{FORMAT_VERSION}\n").as_bytes());
@@ -71,10 +78,14 @@ impl Sink {
             while let Some(packed) = packed.recv().await {
                 writer.push(packed).await?;
             }
+            if !whole.load(Ordering::Acquire) {
+                return Err(Closed);
+            }
             writer.finish().await
         });
         let sink = Self {
             out: Mutex::new(Some(out)),
+            is_whole,
             single: Mutex::new(Batch::new(mtime)),
             mtime,
             desks: Desks::new(),
@@ -92,8 +103,9 @@ impl Sink {
         out.send(packed).await.map_err(|_| Closed)
     }
 
-    /// Nothing more will come.
+    /// Nothing more will come: the archive is whole.
     pub(super) fn close(&self) {
+        self.is_whole.store(true, Ordering::Release);
         self.lock_out().take();
     }
 

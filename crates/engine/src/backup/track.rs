@@ -73,6 +73,19 @@ impl Tracker {
         true
     }
 
+    /// Takes on an object that was dropped, because somebody insists on it.
+    pub(super) fn reclaim(&self, resource: usize, namespace: &str, name: &str) -> bool {
+        let mut inner = self.lock();
+        let objects = inner.objects.entry(resource).or_default();
+        match objects.get_mut(key(namespace, name).as_str()) {
+            Some(state) if *state == State::Dropped => {
+                *state = State::Claimed;
+                true
+            }
+            _ => false,
+        }
+    }
+
     pub(super) fn is_claimed(&self, resource: usize, namespace: &str, name: &str) -> bool {
         self.lock()
             .objects

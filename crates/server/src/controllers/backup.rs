@@ -8,7 +8,7 @@ mod queue;
 mod run;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -24,7 +24,7 @@ use kube::{
     ResourceExt,
     runtime::{WatchStreamExt, reflector, watcher},
 };
-use tokio::{sync::Notify, task::JoinSet};
+use tokio::{task::JoinSet, time::Instant};
 
 use self::queue::{Stage, Step, Waiting};
 use crate::{Context, Error, Result};
@@ -45,8 +45,7 @@ pub async fn run(ctx: Arc<Context>) {
         .reflect(writer)
         .applied_objects();
     let mut changes = std::pin::pin!(changes);
-    let mut runs = JoinSet::new();
-    let ended = Arc::new(Notify::new());
+    let mut runs = Runs::default();
     let mut pause = LOOK;
     loop {
         tokio::select! {
@@ -56,14 +55,13 @@ pub async fn run(ctx: Arc<Context>) {
                 Some(Err(error)) => tracing::warn!(controller = NAME, "watch backups: {error}"),
                 None => break,
             },
-            () = ended.notified() => {}
+            () = runs.ended(), if !runs.tasks.is_empty() => {}
             () = tokio::time::sleep(pause) => {}
         }
-        while runs.try_join_next().is_some() {}
         let backups: Vec<Arc<Backup>> = store.state();
         count(&ctx, &backups);
-        pause = match look(&ctx, &backups, &mut runs, &ended).await {
-            Ok(()) => LOOK,
+        pause = match look(&ctx, &backups, &mut runs).await {
+            Ok(()) => runs.next_try().unwrap_or(LOOK).min(LOOK),
             Err(error) => {
                 tracing::warn!(controller = NAME, "{}", error.chain());
                 AGAIN
@@ -71,21 +69,102 @@ pub async fn run(ctx: Arc<Context>) {
         };
     }
     // Those under way go on until they end, or until the server's patience does.
-    while runs.join_next().await.is_some() {}
+    while !runs.tasks.is_empty() {
+        runs.ended().await;
+    }
+}
+
+/// Backups that are being worked on, and those that failed in passing and wait for another try.
+#[derive(Default)]
+struct Runs {
+    tasks: JoinSet<(String, Result<()>)>,
+    /// When to try again, and how long that took to come.
+    pauses: HashMap<String, (Instant, Duration)>,
+}
+
+impl Runs {
+    /// Gives a backup a task of its own, unless it has one or is to wait.
+    fn start(&mut self, ctx: &Arc<Context>, name: &str) {
+        if self.is_paused(name) {
+            return;
+        }
+        let Some(claim) = Claim::new(ctx, name) else {
+            return;
+        };
+        let name = name.to_owned();
+        self.tasks.spawn(async move {
+            let done = run::backup(&claim.ctx, &name).await;
+            drop(claim);
+            (name, done)
+        });
+    }
+
+    fn is_paused(&self, name: &str) -> bool {
+        let pause = self.pauses.get(name);
+        pause.is_some_and(|(until, _)| *until > Instant::now())
+    }
+
+    /// Waits until one has ended.
+    async fn ended(&mut self) {
+        match self.tasks.join_next().await {
+            Some(Ok((name, Ok(())))) => {
+                self.pauses.remove(&name);
+            }
+            Some(Ok((name, Err(error)))) => {
+                let last = self
+                    .pauses
+                    .get(&name)
+                    .map_or(Duration::ZERO, |(_, last)| *last);
+                let pause = (last * 2).clamp(Duration::from_secs(1), LOOK);
+                tracing::warn!(backup = %name, "will try again: {}", error.chain());
+                self.pauses.insert(name, (Instant::now() + pause, pause));
+            }
+            Some(Err(panic)) => tracing::error!("a backup ended unexpectedly: {panic}"),
+            None => {}
+        }
+    }
+
+    /// How long until the next one is to be tried again.
+    fn next_try(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let waits = self
+            .pauses
+            .values()
+            .map(|(until, _)| until.saturating_duration_since(now));
+        waits.filter(|wait| !wait.is_zero()).min()
+    }
+}
+
+/// A backup is this server's while it lives.
+struct Claim {
+    ctx: Arc<Context>,
+    name: String,
+}
+
+impl Claim {
+    fn new(ctx: &Arc<Context>, name: &str) -> Option<Self> {
+        ctx.running.start(name).then(|| Self {
+            ctx: Arc::clone(ctx),
+            name: name.to_owned(),
+        })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.ctx.running.finish(&self.name);
+    }
 }
 
 /// Does what all backups together call for.
-async fn look(
-    ctx: &Arc<Context>,
-    backups: &[Arc<Backup>],
-    runs: &mut JoinSet<()>,
-    ended: &Arc<Notify>,
-) -> Result<()> {
+async fn look(ctx: &Arc<Context>, backups: &[Arc<Backup>], runs: &mut Runs) -> Result<()> {
     let mut waiting = Vec::new();
     for backup in backups {
         if is_after(backup) {
             // Its objects are copied: it is in nobody's way.
-            start(ctx, backup.name_any(), runs, ended);
+            runs.start(ctx, &backup.name_any());
+        } else if runs.is_paused(&backup.name_any()) {
+            // In nobody's way either, until it is tried again.
         } else if let Some(stage) = stage(backup, &ctx.running) {
             waiting.push((backup, stage));
         }
@@ -117,7 +196,7 @@ async fn look(
         .collect();
     for step in queue::steps(waiting, slots(ctx)) {
         match step {
-            Step::Start(name) => start(ctx, name, runs, ended),
+            Step::Start(name) => runs.start(ctx, &name),
             Step::Wait(name, place) => {
                 let old = &**objects[&name];
                 let mut new = old.clone();
@@ -132,19 +211,6 @@ async fn look(
         }
     }
     Ok(())
-}
-
-/// Gives a backup a task of its own, unless it has one.
-fn start(ctx: &Arc<Context>, name: String, runs: &mut JoinSet<()>, ended: &Arc<Notify>) {
-    if !ctx.running.start(&name) {
-        return;
-    }
-    let (ctx, ended) = (Arc::clone(ctx), Arc::clone(ended));
-    runs.spawn(async move {
-        run::backup(&ctx, &name).await;
-        ctx.running.finish(&name);
-        ended.notify_one();
-    });
 }
 
 /// Whether the objects are copied and something is left to do.

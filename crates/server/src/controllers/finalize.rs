@@ -41,7 +41,7 @@ pub(super) async fn finalize(ctx: &Arc<Context>, found: Backup) -> Result<()> {
     let errors = update(ctx, &bucket, &name, &operations).await?;
     let mut last = found.clone();
     let status = last.status_mut();
-    end(status, lost + errors, &operations, ctx.now());
+    end(status, errors, &operations, ctx.now());
     last.kind = Some("Backup".to_owned());
     last.api_version = Some("velero.io/v1".to_owned());
     bucket.put_backup(&last).await?;
@@ -93,22 +93,33 @@ fn give_up(operations: &mut [BackupOperation], now: jiff::Timestamp) -> usize {
         }
         lost += 1;
         operation.status.phase = Some(OperationPhase::Failed);
-        operation.status.error = Some(format!(
-            "this server has no plugin {}",
-            operation.spec.backup_item_action
-        ));
+        operation.status.error = Some(no_plugin(operation));
         operation.status.updated = Some(Time(now));
     }
     lost
 }
 
+fn no_plugin(operation: &BackupOperation) -> String {
+    format!(
+        "this server has no plugin {}",
+        operation.spec.backup_item_action
+    )
+}
+
+/// Whether this server gave the operation up.
+fn is_lost(operation: &BackupOperation) -> bool {
+    operation.status.error.as_deref() == Some(&no_plugin(operation))
+}
+
 /// The last status.
 fn end(
     status: &mut bowline_api::v1::BackupStatus,
-    lost: usize,
+    errors: usize,
     operations: &[BackupOperation],
     now: jiff::Timestamp,
 ) {
+    // Counted from what is in the bucket: this may be the second try.
+    let lost = operations.iter().filter(|o| is_lost(o)).count() + errors;
     let count = |wanted: OperationPhase| {
         let matching = operations
             .iter()
@@ -122,7 +133,8 @@ fn end(
                 | BackupPhase::WaitingForPluginOperationsPartiallyFailed
         )
     );
-    status.phase = Some(if failed_before || lost > 0 {
+    let any_failed = count(OperationPhase::Failed).is_some();
+    status.phase = Some(if failed_before || any_failed || lost > 0 {
         BackupPhase::PartiallyFailed
     } else {
         BackupPhase::Completed
@@ -168,7 +180,7 @@ mod tests {
             phase: Some(BackupPhase::WaitingForPluginOperations),
             ..BackupStatus::default()
         };
-        end(&mut status, 1, &operations, now);
+        end(&mut status, 0, &operations, now);
         assert_eq!(status.phase, Some(BackupPhase::PartiallyFailed));
         assert_eq!(
             (

@@ -34,6 +34,8 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::{super::finalize, schedule};
@@ -44,26 +46,9 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// How old a progress figure may be.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Sees a backup through. Whatever goes wrong ends in a phase, in another try, or, when the server
-/// is stopping, is left for the next one.
-pub(super) async fn backup(ctx: &Arc<Context>, name: &str) {
-    let mut pause = Duration::from_secs(1);
-    loop {
-        let error = match attempt(ctx, name).await {
-            Ok(()) => return,
-            Err(error) => error,
-        };
-        tracing::warn!(backup = name, "will try again: {}", error.chain());
-        tokio::select! {
-            () = ctx.stop.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
-        }
-        pause = (pause * 2).min(Duration::from_secs(60));
-    }
-}
-
-/// An error here is about the cluster's API, and worth another try.
-async fn attempt(ctx: &Arc<Context>, name: &str) -> Result<()> {
+/// Sees a backup through. What goes wrong ends in a phase; an error here is about the cluster's API
+/// or a bucket that does not answer, and worth another try.
+pub(super) async fn backup(ctx: &Arc<Context>, name: &str) -> Result<()> {
     let Some(found) = ctx.find::<Backup>(name).await? else {
         return Ok(());
     };
@@ -110,17 +95,30 @@ async fn begin(ctx: &Arc<Context>, found: Backup) -> Result<()> {
     let location = prepared
         .location
         .expect("a backup without errors has a location");
-    make(ctx, started, &location, policies).await
+    make(ctx, started, &location, policies, Taken::First).await
+}
+
+/// Whether somebody has worked on a backup before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    First,
+    Over,
 }
 
 /// Takes up a backup that a server was making when it died.
 async fn resume(ctx: &Arc<Context>, found: Backup) -> Result<()> {
     tracing::info!(backup = %found.name_any(), "taken over from a server that is gone");
     // Its spec was sound; what has changed around it since is found when it fails.
-    let policies = policies(ctx, &found).await?.ok().flatten();
+    let policies = match policies(ctx, &found).await? {
+        Ok(policies) => policies,
+        Err(why) => {
+            let failed = failed(ctx, &found, &format!("invalid resource policies: {why}"));
+            return end(ctx, &found, &failed, &Outcome::default()).await;
+        }
+    };
     let name = found.spec.storage_location.clone().unwrap_or_default();
     match ctx.find::<BackupStorageLocation>(&name).await? {
-        Some(location) => make(ctx, found, &location, policies).await,
+        Some(location) => make(ctx, found, &location, policies, Taken::Over).await,
         None => {
             let why = format!("backup storage location {name} not found");
             end(ctx, &found, &failed(ctx, &found, &why), &Outcome::default()).await
@@ -134,10 +132,13 @@ async fn make(
     backup: Backup,
     location: &BackupStorageLocation,
     policies: Option<Policies>,
+    taken: Taken,
 ) -> Result<()> {
     let opened = ctx.bucket(location).await;
     let bucket = match opened {
         Ok(bucket) => bucket.with_cancel(ctx.abort.clone()),
+        // It may be whole already; only the bucket knows.
+        Err(error) if taken == Taken::Over => return Err(error),
         Err(error) => {
             let failed = failed(ctx, &backup, &error.chain());
             return end(ctx, &backup, &failed, &Outcome::default()).await;
@@ -155,6 +156,8 @@ async fn make(
             return end(ctx, &backup, &failed, &Outcome::default()).await;
         }
         Ok(None) => {}
+        Err(_) if ctx.abort.is_cancelled() => return Ok(()),
+        Err(error) if taken == Taken::Over && !error.is_permanent() => return Err(error.into()),
         Err(error) => {
             let why = format!("error checking if backup already exists in object storage: {error}");
             let failed = failed(ctx, &backup, &why);
@@ -182,9 +185,14 @@ async fn make(
         log: log.clone(),
         cancel: ctx.abort.clone(),
     };
-    let telling = tokio::spawn(tell(Arc::clone(ctx), backup.name_any(), progress));
+    let telling = AbortOnDropHandle::new(tokio::spawn(tell(
+        Arc::clone(ctx),
+        backup.name_any(),
+        backup.uid(),
+        progress,
+    )));
     let made = store(&bucket, job, &backup.name_any()).await;
-    telling.abort();
+    drop(telling);
     if ctx.abort.is_cancelled() {
         // Left as it is for the next server.
         return Ok(());
@@ -230,7 +238,11 @@ async fn finish(
     log: Written,
 ) -> Result<()> {
     let name = backup.name_any();
-    let mut last = latest(ctx, &backup).await?;
+    let found = patiently(ctx, || latest(ctx, &backup)).await?;
+    let Some(mut last) = found else {
+        tracing::warn!(backup = %name, "was deleted meanwhile");
+        return Ok(());
+    };
     let status = last.status_mut();
     status.phase = Some(if log.errors > 0 {
         BackupPhase::PartiallyFailed
@@ -252,7 +264,14 @@ async fn finish(
 
     let stored = files(bucket, &name, &outcome, &log).await;
     let stored = match stored {
-        Ok(()) => bucket.put_backup(&last).await,
+        Ok(()) => match bucket.put_backup(&last).await {
+            // An answer that was lost is no failure.
+            Err(error) => match bucket.backup(&name).await {
+                Ok(Some(there)) if there.uid() == last.uid() => Ok(()),
+                _ => Err(error),
+            },
+            done => done,
+        },
         Err(error) => Err(error),
     };
     if ctx.abort.is_cancelled() {
@@ -310,22 +329,9 @@ async fn end(
     status: &BackupStatus,
     outcome: &Outcome,
 ) -> Result<()> {
-    let began = ctx.now();
-    loop {
-        let old = latest(ctx, backup).await?;
-        let mut new = old.clone();
-        new.status = Some(status.clone());
-        match patch(ctx, &old, &new).await {
-            Ok(_) => break,
-            Err(error) if error.is_stale() => {}
-            Err(error) => {
-                if ctx.now().duration_since(began).unsigned_abs() > PATIENCE {
-                    return Err(error);
-                }
-                tracing::warn!(backup = %backup.name_any(), "{}", error.chain());
-                tokio::time::sleep(TICK).await;
-            }
-        }
+    if !patiently(ctx, || write(ctx, backup, status)).await? {
+        tracing::warn!(backup = %backup.name_any(), "was deleted meanwhile");
+        return Ok(());
     }
     let started = status
         .start_timestamp
@@ -359,12 +365,44 @@ fn failed(ctx: &Context, backup: &Backup, why: &str) -> BackupStatus {
     }
 }
 
-/// The object as it is now; the one at hand when it is gone.
-async fn latest(ctx: &Context, backup: &Backup) -> Result<Backup> {
+/// Writes a status; false when the object is gone.
+async fn write(ctx: &Context, backup: &Backup, status: &BackupStatus) -> Result<bool> {
+    let Some(old) = latest(ctx, backup).await? else {
+        return Ok(false);
+    };
+    let mut new = old.clone();
+    new.status = Some(status.clone());
+    patch(ctx, &old, &new).await?;
+    Ok(true)
+}
+
+/// The object as it is now; none when it is gone, or another has its name.
+async fn latest(ctx: &Context, backup: &Backup) -> Result<Option<Backup>> {
     let found = ctx.find::<Backup>(&backup.name_any()).await?;
-    Ok(found
-        .filter(|f| f.uid() == backup.uid())
-        .unwrap_or_else(|| backup.clone()))
+    Ok(found.filter(|found| found.uid() == backup.uid()))
+}
+
+/// Tries again while the API server does not answer as it should, for a good while.
+async fn patiently<T, F: Future<Output = Result<T>>>(
+    ctx: &Context,
+    mut call: impl FnMut() -> F,
+) -> Result<T> {
+    let began = Instant::now();
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let error = match call().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        if ctx.abort.is_cancelled() || began.elapsed() > PATIENCE {
+            return Err(error);
+        }
+        if !error.is_stale() {
+            tracing::warn!("{}", error.chain());
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(5));
+    }
 }
 
 /// Patches an object whose phase changes.
@@ -381,7 +419,7 @@ async fn patch(ctx: &Context, old: &Backup, new: &Backup) -> Result<Backup> {
 }
 
 /// Patches how far the backup is, once a second at most, and only when that has changed.
-async fn tell(ctx: Arc<Context>, name: String, progress: Arc<Progress>) {
+async fn tell(ctx: Arc<Context>, name: String, uid: Option<String>, progress: Arc<Progress>) {
     let api = ctx.api::<Backup>();
     let mut told = (0, 0);
     let mut ticks = tokio::time::interval(TICK);
@@ -392,7 +430,10 @@ async fn tell(ctx: Arc<Context>, name: String, progress: Arc<Progress>) {
         if now == told {
             continue;
         }
-        let patch = json!({"status": {"progress": {"totalItems": now.0, "itemsBackedUp": now.1}}});
+        let patch = json!({
+            "metadata": {"uid": uid},
+            "status": {"progress": {"totalItems": now.0, "itemsBackedUp": now.1}},
+        });
         match api
             .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
             .await
@@ -406,9 +447,16 @@ async fn tell(ctx: Arc<Context>, name: String, progress: Arc<Progress>) {
 /// Gathers what the validation needs, and validates.
 async fn prepare(ctx: &Context, backup: &Backup) -> Result<(Prepared, Option<Policies>)> {
     let policies = policies(ctx, backup).await?;
-    let namespaces = backup::namespaces(&ctx.client)
-        .await
-        .map_err(|error| Error::Setup(format!("list namespaces: {error}")))?;
+    let (namespaces, refused) = match backup::namespaces(&ctx.client).await {
+        Ok(namespaces) => (namespaces, None),
+        Err(error) if error.is_passing() => {
+            return Err(Error::Setup(format!("list namespaces: {error}")));
+        }
+        Err(error) => (
+            Vec::new(),
+            Some(format!("error getting namespace list: {error}")),
+        ),
+    };
     let version = ctx
         .client
         .apiserver_version()
@@ -443,7 +491,11 @@ async fn prepare(ctx: &Context, backup: &Backup) -> Result<(Prepared, Option<Pol
         policies: policies.clone(),
         global_policy_configmap: (!global.is_empty()).then(|| global.clone()),
     };
-    let prepared = validate::prepare(backup.clone(), &facts);
+    let mut prepared = validate::prepare(backup.clone(), &facts);
+    if let Some(refused) = refused {
+        prepared.errors.push(refused);
+        prepared.backup.status_mut().validation_errors = Some(prepared.errors.clone());
+    }
     Ok((prepared, policies.ok().flatten()))
 }
 
