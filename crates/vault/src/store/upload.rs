@@ -1,6 +1,6 @@
 //! Sending a stream whose length nobody knows: small bodies in one request, others in parts.
 //!
-//! Memory is three parts: two on their way and the one being filled.
+//! Memory is two parts: one on its way and the one being filled.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ pub(super) const PART: usize = 5 << 20;
 const STEP: usize = 1000;
 
 /// Parts on their way at the same time.
-const IN_FLIGHT: usize = 2;
+const IN_FLIGHT: usize = 1;
 
 /// How long each step of cleaning up after a failed upload may take.
 const ABORT: Duration = Duration::from_secs(30);
