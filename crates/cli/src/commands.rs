@@ -1,5 +1,13 @@
 //! One file per command.
 
 pub(crate) mod apiserver;
+pub(crate) mod backup;
+pub(crate) mod client;
+pub(crate) mod completion;
 pub(crate) mod demo;
 pub(crate) mod install;
+pub(crate) mod location;
+pub(crate) mod schedule;
+pub(crate) mod server;
+pub(crate) mod verbs;
+pub(crate) mod version;

@@ -1,15 +1,34 @@
 //! The `bowline` program: one subcommand per file in `commands`.
 
+mod cluster;
 mod commands;
+mod config;
+mod context;
+mod download;
+mod flags;
+mod output;
+mod select;
+mod wait;
 
-use std::{io, process::ExitCode};
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 
-/// Backup, restore and migration for Kubernetes.
+use cluster::Hinted;
+use context::{Context, Globals};
+
+/// Back up and restore Kubernetes cluster resources.
+///
+/// Commands read in both orders: `bowline backup get` and `bowline get backups` are the same.
 #[derive(Parser)]
-#[command(name = "bowline", version)]
+#[command(name = "bowline", version, args_override_self = true)]
 struct Args {
+    #[command(flatten)]
+    globals: Globals,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -20,29 +39,94 @@ enum Command {
     Demo(commands::demo::Args),
     /// Serve an in-memory Kubernetes API.
     Apiserver(commands::apiserver::Args),
+    /// Run the server: the control plane.
+    Server(Box<commands::server::Args>),
     /// Put Bowline into a cluster; so far its CustomResourceDefinitions.
     Install(commands::install::Args),
+    /// Work with backups
+    #[command(subcommand)]
+    Backup(commands::backup::Command),
+    /// Work with schedules
+    #[command(subcommand)]
+    Schedule(commands::schedule::Command),
+    /// Work with backup storage locations
+    #[command(subcommand)]
+    BackupLocation(commands::location::Command),
+    /// Create things
+    #[command(subcommand)]
+    Create(commands::verbs::Create),
+    /// Get things
+    #[command(subcommand)]
+    Get(commands::verbs::Get),
+    /// Describe things
+    #[command(subcommand)]
+    Describe(commands::verbs::Describe),
+    /// Delete things
+    #[command(subcommand)]
+    Delete(commands::verbs::Delete),
+    /// Print the versions of client and server
+    Version(commands::version::Args),
+    /// The client itself
+    #[command(subcommand)]
+    Client(commands::client::Command),
+    /// Print a completion script
+    Completion(commands::completion::Args),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return usage(&error),
+    };
     rustls::crypto::ring::default_provider()
         .install_default()
         .expect("nothing chose a TLS provider before main");
-    let done = match args.command {
-        Command::Demo(args) => commands::demo::run(args, &mut io::stdout().lock()).await,
-        Command::Apiserver(args) => commands::apiserver::run(args, &mut io::stdout().lock()).await,
-        Command::Install(args) => commands::install::run(args, &mut io::stdout().lock()).await,
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
+    match run(args, &mut io::stdout()).await {
+        Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             say(&format!("bowline: {error:#}"));
+            if let Some(hint) = Hinted::of(&error) {
+                say(&format!("hint: {hint}"));
+            }
             ExitCode::FAILURE
         }
     }
+}
+
+async fn run(args: Args, mut out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let ctx = Context::new(args.globals);
+    match args.command {
+        Command::Demo(args) => commands::demo::run(args, &mut out).await?,
+        Command::Apiserver(args) => commands::apiserver::run(args, &mut out).await?,
+        Command::Server(args) => commands::server::run(*args, &ctx).await?,
+        Command::Install(args) => commands::install::run(args, &ctx, &mut out).await?,
+        Command::Backup(command) => return commands::backup::run(command, &ctx, out).await,
+        Command::Schedule(command) => commands::schedule::run(command, &ctx, out).await?,
+        Command::BackupLocation(command) => commands::location::run(command, &ctx, out).await?,
+        Command::Create(command) => return commands::verbs::create(command, &ctx, out).await,
+        Command::Get(command) => commands::verbs::get(command, &ctx, out).await?,
+        Command::Describe(command) => commands::verbs::describe(command, &ctx, out).await?,
+        Command::Delete(command) => commands::verbs::delete(command, &ctx, out).await?,
+        Command::Version(args) => commands::version::run(args, &ctx, out).await?,
+        Command::Client(command) => commands::client::run(command, out)?,
+        Command::Completion(args) => commands::completion::run(&args, Args::command(), out)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Help is what was asked for, also by a lone `bowline backup`; anything else is a mistake, and exits
+/// as Velero does.
+fn usage(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = io::stdout().write_all(text.as_bytes());
+        return ExitCode::SUCCESS;
+    }
+    let message = text.strip_prefix("error: ").unwrap_or(&text);
+    say(&format!("bowline: {}", message.trim_end()));
+    ExitCode::FAILURE
 }
 
 /// Whoever reads us has seen enough, as `head` does.

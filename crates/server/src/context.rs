@@ -24,8 +24,11 @@ pub struct Context {
     pub settings: Settings,
     /// The counters.
     pub metrics: Metrics,
-    /// Ends when the server is to stop, or is no longer the leader.
+    /// Ends when the server is to stop: nothing new is begun.
     pub stop: CancellationToken,
+    /// Ends when work under way must stop too: the server's patience is over, or it is no longer
+    /// the leader.
+    pub abort: CancellationToken,
     /// Backups that this server is working on.
     pub running: Running,
 }
@@ -71,6 +74,20 @@ impl Running {
 }
 
 impl Context {
+    /// A server that has just begun.
+    #[must_use]
+    pub fn new(client: Client, namespace: &str, settings: Settings) -> Self {
+        Self {
+            client,
+            namespace: namespace.to_owned(),
+            settings,
+            metrics: Metrics::default(),
+            stop: CancellationToken::new(),
+            abort: CancellationToken::new(),
+            running: Running::default(),
+        }
+    }
+
     /// The objects of a kind in the server's namespace.
     #[must_use]
     pub fn api<K>(&self) -> Api<K>
@@ -86,27 +103,50 @@ impl Context {
         jiff::Timestamp::now()
     }
 
-    /// Opens the bucket of a location, with the Secrets it refers to.
+    /// Opens the bucket of a location, with the Secrets it refers to. Its calls end when the server
+    /// is to stop.
     pub async fn bucket(&self, location: &BackupStorageLocation) -> Result<Bucket> {
-        let storage = &location.spec.object_storage;
-        let credential =
-            match &location.spec.credential {
-                Some(key) => Some(self.secret(key).await.map_err(|why| {
-                    Error::Credentials(format!("unable to get credentials: {why}"))
-                })?),
-                None => None,
-            };
-        let ca_cert = match &storage.ca_cert_ref {
-            Some(key) => Some(self.secret(key).await.map_err(|why| {
-                Error::Credentials(format!("error getting CA certificate from secret: {why}"))
-            })?),
-            None => None,
+        let bucket = bowline_vault::open(&self.location(location).await?)?;
+        Ok(bucket
+            .with_cancel(self.stop.clone())
+            .with_metrics(self.metrics.store.clone()))
+    }
+
+    /// A location with the Secrets it refers to.
+    pub async fn location(&self, location: &BackupStorageLocation) -> Result<Location> {
+        let refused = |what: &str, why| Error::Credentials(format!("{what}: {why}"));
+        let spec = &location.spec;
+        let credential = match &spec.credential {
+            Some(key) => self.secret(key).await.map(Some),
+            None => Ok(None),
         };
-        Ok(bowline_vault::open(&Location {
+        let ca_cert = match &spec.object_storage.ca_cert_ref {
+            Some(key) => self.secret(key).await.map(Some),
+            None => Ok(None),
+        };
+        let config = spec.config.as_ref();
+        let customer_key = match config.and_then(|c| c.get("customerKeyEncryptionSecret")) {
+            Some(place) => match place.split_once('/') {
+                Some((name, key)) => {
+                    let key = SecretKeySelector {
+                        name: name.to_owned(),
+                        key: key.to_owned(),
+                        optional: None,
+                    };
+                    self.secret(&key).await.map(Some)
+                }
+                None => Err(format!("expected <secret>/<key>, found {place:?}")),
+            },
+            None => Ok(None),
+        };
+        Ok(Location {
             object: location.clone(),
-            credential,
-            ca_cert,
-        })?)
+            credential: credential.map_err(|why| refused("unable to get credentials", why))?,
+            ca_cert: ca_cert
+                .map_err(|why| refused("error getting CA certificate from secret", why))?,
+            customer_key: customer_key
+                .map_err(|why| refused("unable to get customerKeyEncryptionSecret", why))?,
+        })
     }
 
     async fn secret(&self, key: &SecretKeySelector) -> Result<Vec<u8>, String> {

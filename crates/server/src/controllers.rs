@@ -2,9 +2,11 @@
 //! acts on it. What they share is here: the loop that calls them, and calls that mind neither being
 //! late nor being repeated.
 
+pub mod backup;
 pub mod deletion;
 pub mod download;
 pub mod expiry;
+mod finalize;
 pub mod location;
 pub mod schedule;
 pub mod server_status;
@@ -174,11 +176,7 @@ impl Context {
     where
         K: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
     {
-        match self
-            .api::<K>()
-            .create(&PostParams::default(), object)
-            .await
-        {
+        match self.api::<K>().create(&PostParams::default(), object).await {
             Ok(created) => Ok(Some(created)),
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
             Err(e) => {

@@ -35,14 +35,33 @@ impl Error {
         }
     }
 
+    /// Whether the object changed or went while it was looked at.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        matches!(self, Self::Api { source, .. } if matches!(
+            &**source,
+            kube::Error::Api(status) if status.is_conflict() || status.is_not_found()
+        ))
+    }
+
     /// The error and its causes in one line.
     #[must_use]
     pub fn chain(&self) -> String {
+        if let Self::Api { action, source } = self
+            && let kube::Error::Api(status) = &**source
+        {
+            // What the API server said; the rest of its answer is for programs.
+            return format!("{action}: {}", status.message);
+        }
         let mut text = self.to_string();
         let mut next = std::error::Error::source(self);
         while let Some(cause) = next {
-            text.push_str(": ");
-            text.push_str(&cause.to_string());
+            let why = cause.to_string();
+            // Some errors tell their cause themselves.
+            if !text.ends_with(&why) {
+                text.push_str(": ");
+                text.push_str(&why);
+            }
             next = cause.source();
         }
         text

@@ -9,11 +9,15 @@
 pub mod context;
 pub mod controllers;
 pub mod cron;
+pub mod http;
+pub mod lease;
 pub mod metrics;
+mod run;
 pub mod settings;
 
 mod error;
 
 pub use context::Context;
 pub use error::{Error, Result};
+pub use run::run;
 pub use settings::Settings;

@@ -14,6 +14,7 @@ use std::{
 
 use bowline_api::v1::{BackupPhase, RestorePhase};
 use jiff::Timestamp;
+use prometheus_client::registry::Registry;
 
 use family::{Family, Kind};
 
@@ -97,6 +98,8 @@ type Part = Box<dyn Fn() -> String + Send + Sync>;
 
 /// What the server counts.
 pub struct Metrics {
+    /// Calls to object stores.
+    pub store: bowline_vault::bucket::Metrics,
     families: Families,
     parts: Mutex<Vec<Part>>,
 }
@@ -130,10 +133,19 @@ pub struct Snapshots {
 impl Default for Metrics {
     fn default() -> Self {
         let metrics = Self {
+            store: Default::default(),
             families: Families::new(),
             parts: Mutex::default(),
         };
         metrics.schedule_seen("");
+        let mut registry = Registry::default();
+        metrics.store.register(&mut registry);
+        metrics.also(move || {
+            let mut text = String::new();
+            // Writing to a String cannot fail.
+            let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+            from_open_metrics(&text)
+        });
         metrics
     }
 }

@@ -7,7 +7,7 @@ mod values;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser};
+use clap::{ArgAction, Args, Parser};
 
 pub use values::{LogFormat, LogLevel, Priorities, ProviderLocations};
 
@@ -100,14 +100,12 @@ pub struct Settings {
     /// How often operations of plugins are asked for their progress.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration_or_default("10s"), allow_hyphen_values = true)]
     pub item_operation_sync_frequency: Duration,
-    /// Objects per page when a backup lists them; zero means all at once.
-    #[arg(
-        long,
-        value_name = "COUNT",
-        default_value = "500",
-        allow_hyphen_values = true
-    )]
-    pub client_page_size: i64,
+    /// Start although a Velero server runs in the same namespace: both will act on the same objects.
+    #[arg(long)]
+    pub beside_velero: bool,
+    /// The most objects per page when a backup lists them; by default their size decides.
+    #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
+    pub client_page_size: Option<i64>,
     /// How often volume repositories are tidied up; zero means every hour.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration_or_default("1h"), allow_hyphen_values = true)]
     pub default_repo_maintain_frequency: Duration,
@@ -199,7 +197,7 @@ impl Settings {
             "client-qps must be positive".to_owned()
         } else if idle.client_burst.is_some_and(|burst| burst <= 0) {
             "client-burst must be positive".to_owned()
-        } else if self.client_page_size < 0 {
+        } else if self.client_page_size.is_some_and(|size| size < 0) {
             "client-page-size must not be negative".to_owned()
         } else if let Some(name) = self.disable_controllers.iter().find(unknown) {
             format!(
@@ -210,6 +208,14 @@ impl Settings {
             return Ok(());
         };
         Err(Error::Setup(refusal))
+    }
+
+    /// The most objects in a page of a list; zero leaves it to their size. A page of all at once
+    /// (Velero's zero) is not had: it would only cost the API server memory.
+    #[must_use]
+    pub fn page(&self) -> usize {
+        let size = self.client_page_size.unwrap_or_default();
+        usize::try_from(size).unwrap_or_default()
     }
 
     /// Whether a controller is to be started.
@@ -283,8 +289,7 @@ impl Default for Settings {
             #[command(flatten)]
             settings: Settings,
         }
-        let mut matches = Line::command().get_matches_from([""]);
-        Line::from_arg_matches_mut(&mut matches)
+        Line::try_parse_from([""])
             .expect("every flag has a sound default")
             .settings
     }

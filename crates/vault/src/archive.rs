@@ -3,6 +3,7 @@
 //! `metadata/version` comes first; each object is in it twice, below its resource and below its
 //! resource and version.
 
+pub mod read;
 pub mod write;
 
 /// The version of the layout.

@@ -2,16 +2,17 @@
 
 use std::{io::Write, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::{Context as _, bail};
 use bowline_api::crd;
 use clap::ValueEnum;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Api, Client, Config, ResourceExt,
+    Api, ResourceExt,
     api::{Patch, PatchParams, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
+
+use crate::context::Context;
 
 /// How long new kinds may take to be served.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,14 +34,6 @@ pub(crate) struct Args {
     /// Bring definitions that exist already up to date, by server-side apply
     #[arg(long)]
     apply: bool,
-
-    /// The kubeconfig file; without it, $KUBECONFIG, ~/.kube/config or the pod's own account
-    #[arg(long)]
-    kubeconfig: Option<std::path::PathBuf>,
-
-    /// The kubeconfig context; without it, the current one
-    #[arg(long)]
-    kubecontext: Option<String>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -49,7 +42,7 @@ enum Output {
     Json,
 }
 
-pub(crate) async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
+pub(crate) async fn run(args: Args, ctx: &Context, out: &mut impl Write) -> anyhow::Result<()> {
     let crds = crd::all();
     if let Some(output) = args.output {
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": &crds });
@@ -62,31 +55,12 @@ pub(crate) async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> 
     if args.dry_run {
         return Ok(());
     }
-    let client = client(&args).await?;
+    let client = ctx.client().await?;
     let api: Api<CustomResourceDefinition> = Api::all(client);
     for crd in &crds {
         install(&api, crd, args.apply, out).await?;
     }
     wait_until_served(&api, &crds).await
-}
-
-async fn client(args: &Args) -> anyhow::Result<Client> {
-    let options = KubeConfigOptions {
-        context: args.kubecontext.clone(),
-        ..Default::default()
-    };
-    let config = match &args.kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("read kubeconfig {}", path.display()))?;
-            Config::from_custom_kubeconfig(file, &options).await?
-        }
-        None if args.kubecontext.is_some() => Config::from_kubeconfig(&options).await?,
-        None => Config::infer()
-            .await
-            .context("find a cluster: no usable kubeconfig, and not in a pod")?,
-    };
-    Ok(Client::try_from(config)?)
 }
 
 async fn install(

@@ -452,9 +452,10 @@ impl Run {
             self.selection.tracks(ns)
                 || (used.contains(&ns.name) && self.selection.has_namespace(&ns.name))
         });
+        let wanted: Vec<String> = wanted.map(|ns| ns.name.clone()).collect();
         stream::iter(wanted)
             .for_each_concurrent(PARALLEL_ITEMS, |namespace| async move {
-                self.fetch(at, "", &namespace.name, false).await;
+                self.fetch(at, "", &namespace, false).await;
             })
             .await;
     }

@@ -166,10 +166,10 @@ impl Scope<'_> {
 
     /// Counts what is selected. A failure counts nothing: the list itself will tell.
     async fn total(&self, resource: &Resource, lists: &[List]) -> u64 {
-        stream::iter(lists)
+        stream::iter(lists.to_vec())
             .map(|list| async move {
                 if list.namespace.is_none() || !list.selector.is_empty() {
-                    return self.matching(resource, list).await;
+                    return self.matching(resource, &list).await;
                 }
                 let path = resource.path(list.namespace.as_deref());
                 list::count(self.client, &path).await.unwrap_or_default()

@@ -18,7 +18,7 @@ use bowline_api::{
     v1::{Backup, BackupPhase},
 };
 use bowline_engine::{backup, filter};
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use jiff::Timestamp;
 use kube::{
     ResourceExt,
@@ -99,8 +99,10 @@ async fn look(
     } else {
         Vec::new()
     };
-    let objects: BTreeMap<String, &Arc<Backup>> =
-        waiting.iter().map(|(backup, _)| (backup.name_any(), *backup)).collect();
+    let objects: BTreeMap<String, &Arc<Backup>> = waiting
+        .iter()
+        .map(|(backup, _)| (backup.name_any(), *backup))
+        .collect();
     let waiting = waiting
         .iter()
         .map(|(backup, stage)| Waiting {
@@ -139,7 +141,9 @@ async fn look(
 }
 
 fn slots(ctx: &Context) -> usize {
-    usize::try_from(ctx.settings.concurrent_backups).unwrap_or(1).max(1)
+    usize::try_from(ctx.settings.concurrent_backups)
+        .unwrap_or(1)
+        .max(1)
 }
 
 /// Where a backup stands, unless its objects have been copied.
@@ -151,12 +155,16 @@ fn stage(backup: &Backup, running: &crate::context::Running) -> Option<Stage> {
         return None;
     }
     let status = backup.status.as_ref();
-    let phase = status.and_then(|status| status.phase.clone()).unwrap_or_default();
+    let phase = status
+        .and_then(|status| status.phase.clone())
+        .unwrap_or_default();
     match phase {
         BackupPhase::New => Some(Stage::New),
         BackupPhase::Other(other) if other.is_empty() => Some(Stage::New),
         BackupPhase::Queued => Some(Stage::Queued(
-            status.and_then(|status| status.queue_position).unwrap_or(i64::MAX),
+            status
+                .and_then(|status| status.queue_position)
+                .unwrap_or(i64::MAX),
         )),
         BackupPhase::ReadyToStart => Some(Stage::Ready),
         BackupPhase::InProgress
@@ -169,7 +177,9 @@ fn stage(backup: &Backup, running: &crate::context::Running) -> Option<Stage> {
 }
 
 fn created(backup: &Backup) -> Timestamp {
-    backup.creation_timestamp().map_or(Timestamp::MAX, |time| time.0)
+    backup
+        .creation_timestamp()
+        .map_or(Timestamp::MAX, |time| time.0)
 }
 
 /// The live namespaces that a backup is about; a spec that cannot be used touches none.
@@ -187,7 +197,9 @@ fn touched(backup: &Backup, live: &[String]) -> BTreeSet<String> {
 fn count(ctx: &Context, backups: &[Arc<Backup>]) {
     let mut newest: BTreeMap<String, Timestamp> = BTreeMap::new();
     for backup in backups {
-        let Some(status) = &backup.status else { continue };
+        let Some(status) = &backup.status else {
+            continue;
+        };
         if status.phase != Some(BackupPhase::Completed) {
             continue;
         }
@@ -201,5 +213,9 @@ fn count(ctx: &Context, backups: &[Arc<Backup>]) {
 
 /// The schedule that made a backup; empty when nobody but a person did.
 fn schedule(backup: &Backup) -> String {
-    backup.labels().get(label::SCHEDULE_NAME).cloned().unwrap_or_default()
+    backup
+        .labels()
+        .get(label::SCHEDULE_NAME)
+        .cloned()
+        .unwrap_or_default()
 }

@@ -14,9 +14,8 @@ use std::{sync::Arc, time::Duration};
 use bowline_api::{
     names::{label, label_value},
     v1::{
-        Backup, BackupPhase, BackupStorageLocation,
-        BackupStorageLocationAccessMode as AccessMode, BackupStorageLocationPhase,
-        DeleteBackupRequest, DeleteBackupRequestPhase as Phase,
+        Backup, BackupPhase, BackupStorageLocation, BackupStorageLocationAccessMode as AccessMode,
+        BackupStorageLocationPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase,
     },
 };
 use bowline_vault::Bucket;
@@ -58,6 +57,11 @@ enum Step {
 fn next(request: &DeleteBackupRequest, now: Timestamp) -> Step {
     if phase(request) != Some(&Phase::Processed) {
         return Step::Work;
+    }
+    let status = request.status.as_ref();
+    if status.is_none_or(|status| status.errors.as_ref().is_none_or(Vec::is_empty)) {
+        // All went well, so there is nothing to be read here.
+        return Step::Forget;
     }
     let made = request.creation_timestamp().map(|time| time.0);
     match made.and_then(|made| made.checked_add(KEPT).ok()) {
@@ -303,7 +307,10 @@ impl Requests {
             label::BACKUP_NAME,
             label_value(backup),
             label::BACKUP_UID,
-            request.labels().get(label::BACKUP_UID).map_or("", String::as_str)
+            request
+                .labels()
+                .get(label::BACKUP_UID)
+                .map_or("", String::as_str)
         );
         for request in self.ctx.list::<DeleteBackupRequest>(&labels).await? {
             self.ctx.delete(&request).await?;

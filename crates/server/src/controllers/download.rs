@@ -83,7 +83,9 @@ fn key(target: &DownloadTarget) -> Option<String> {
         Kind::BackupResults => backup(backup_suffix::RESULTS),
         Kind::BackupVolumeInfos => backup(backup_suffix::VOLUME_INFO),
         Kind::CsiBackupVolumeSnapshots => backup(backup_suffix::CSI_VOLUME_SNAPSHOTS),
-        Kind::CsiBackupVolumeSnapshotContents => backup(backup_suffix::CSI_VOLUME_SNAPSHOT_CONTENTS),
+        Kind::CsiBackupVolumeSnapshotContents => {
+            backup(backup_suffix::CSI_VOLUME_SNAPSHOT_CONTENTS)
+        }
         Kind::RestoreLog => restore(restore_suffix::LOG),
         Kind::RestoreResults => restore(restore_suffix::RESULTS),
         Kind::RestoreResourceList => restore(restore_suffix::RESOURCE_LIST),
@@ -183,15 +185,27 @@ mod tests {
         for (kind, expected) in [
             ("BackupLog", "backups/n/n-logs.gz"),
             ("BackupContents", "backups/n/n.tar.gz"),
-            ("BackupVolumeSnapshots", "backups/n/n-volumesnapshots.json.gz"),
+            (
+                "BackupVolumeSnapshots",
+                "backups/n/n-volumesnapshots.json.gz",
+            ),
             ("BackupItemOperations", "backups/n/n-itemoperations.json.gz"),
             ("BackupResourceList", "backups/n/n-resource-list.json.gz"),
             ("BackupResults", "backups/n/n-results.gz"),
             ("RestoreLog", "restores/n/restore-n-logs.gz"),
             ("RestoreResults", "restores/n/restore-n-results.gz"),
-            ("RestoreResourceList", "restores/n/restore-n-resource-list.json.gz"),
-            ("RestoreItemOperations", "restores/n/restore-n-itemoperations.json.gz"),
-            ("CSIBackupVolumeSnapshots", "backups/n/n-csi-volumesnapshots.json.gz"),
+            (
+                "RestoreResourceList",
+                "restores/n/restore-n-resource-list.json.gz",
+            ),
+            (
+                "RestoreItemOperations",
+                "restores/n/restore-n-itemoperations.json.gz",
+            ),
+            (
+                "CSIBackupVolumeSnapshots",
+                "backups/n/n-csi-volumesnapshots.json.gz",
+            ),
             (
                 "CSIBackupVolumeSnapshotContents",
                 "backups/n/n-csi-volumesnapshotcontents.json.gz",
@@ -205,7 +219,10 @@ mod tests {
                 ..Default::default()
             };
             assert_eq!(key(&target).as_deref(), Some(expected));
-            assert_eq!(is_of_restore(&target.kind), expected.starts_with("restores/"));
+            assert_eq!(
+                is_of_restore(&target.kind),
+                expected.starts_with("restores/")
+            );
         }
         assert_eq!(key(&DownloadTarget::default()), None);
     }

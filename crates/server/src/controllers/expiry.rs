@@ -10,10 +10,10 @@ use bowline_api::{
         DeleteBackupRequestSpec,
     },
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::{ResourceExt, runtime::controller::Action};
 
-use super::{Reconciler, after, at};
+use super::{Reconciler, at};
 use crate::{Context, Result};
 
 /// The controller's name.
@@ -113,7 +113,10 @@ fn request(backup: &Backup) -> DeleteBackupRequest {
     request.metadata.labels = Some(
         [
             (label::BACKUP_NAME.to_owned(), label_value(&name)),
-            (label::BACKUP_UID.to_owned(), backup.uid().unwrap_or_default()),
+            (
+                label::BACKUP_UID.to_owned(),
+                backup.uid().unwrap_or_default(),
+            ),
         ]
         .into(),
     );
@@ -152,7 +155,11 @@ impl Reconciler for Expiry {
         if let Some(failure) = failure
             && marked != *backup
         {
-            tracing::warn!(backup = name, location, "expired, but not deleted: {failure}");
+            tracing::warn!(
+                backup = name,
+                location,
+                "expired, but not deleted: {failure}"
+            );
         }
         ctx.update(&*backup, &marked).await?;
         found?;
@@ -165,7 +172,13 @@ impl Reconciler for Expiry {
                 backup.uid().unwrap_or_default()
             );
             let requests = ctx.list::<DeleteBackupRequest>(&labels).await?;
-            if !requests.iter().any(is_open) {
+            // A request goes after its backup: a backup that is there after no request was, and not
+            // only in our memory, is not being deleted.
+            if !requests.iter().any(is_open)
+                && let Some(fresh) = ctx.find::<Backup>(&name).await?
+                && fresh.uid() == backup.uid()
+                && expiration(&fresh) == expiration(&backup)
+            {
                 ctx.create(&request(&backup)).await?;
                 tracing::info!(backup = name, "expired, deletion requested");
             }

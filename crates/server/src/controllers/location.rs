@@ -11,9 +11,7 @@ use std::{
 
 use bowline_api::{
     Time,
-    v1::{
-        BackupStorageLocation, BackupStorageLocationPhase as Phase, BackupStorageLocationSpec,
-    },
+    v1::{BackupStorageLocation, BackupStorageLocationPhase as Phase, BackupStorageLocationSpec},
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::{ResourceExt, runtime::controller::Action};
@@ -216,7 +214,10 @@ impl Locations {
                 tracing::info!(location = name, "backup storage location is available");
             }
             Err(why) if was != Some(&Phase::Unavailable) => {
-                tracing::warn!(location = name, "backup storage location is unavailable: {why}");
+                tracing::warn!(
+                    location = name,
+                    "backup storage location is unavailable: {why}"
+                );
             }
             _ => {}
         }
@@ -271,17 +272,73 @@ mod tests {
         let own = |seconds| Some(GoDuration::from_secs(seconds));
         for (claim, frequency, last, is_known, server, expected) in [
             ("never checked", None, None, true, MINUTE, Step::Check),
-            ("never checked, though off", own(0), None, true, MINUTE, Step::Check),
-            ("changed, or a fresh start", own(0), Some(999), false, MINUTE, Step::Check),
+            (
+                "never checked, though off",
+                own(0),
+                None,
+                true,
+                MINUTE,
+                Step::Check,
+            ),
+            (
+                "changed, or a fresh start",
+                own(0),
+                Some(999),
+                false,
+                MINUTE,
+                Step::Check,
+            ),
             ("not yet", None, Some(970), true, MINUTE, wait(30)),
             ("due", None, Some(940), true, MINUTE, Step::Check),
-            ("its own frequency", own(10), Some(985), true, MINUTE, Step::Check),
-            ("its own, not yet", own(100), Some(985), true, MINUTE, wait(85)),
+            (
+                "its own frequency",
+                own(10),
+                Some(985),
+                true,
+                MINUTE,
+                Step::Check,
+            ),
+            (
+                "its own, not yet",
+                own(100),
+                Some(985),
+                true,
+                MINUTE,
+                wait(85),
+            ),
             ("off", own(0), Some(1), true, MINUTE, Step::Rest),
-            ("off for all", None, Some(1), true, Duration::ZERO, Step::Rest),
-            ("negative means the server's", own(-5), Some(970), true, MINUTE, wait(30)),
-            ("too often", Some(GoDuration::from_nanos(1)), Some(1000), true, MINUTE, wait(1)),
-            ("the clock was put back", None, Some(5000), true, MINUTE, Step::Check),
+            (
+                "off for all",
+                None,
+                Some(1),
+                true,
+                Duration::ZERO,
+                Step::Rest,
+            ),
+            (
+                "negative means the server's",
+                own(-5),
+                Some(970),
+                true,
+                MINUTE,
+                wait(30),
+            ),
+            (
+                "too often",
+                Some(GoDuration::from_nanos(1)),
+                Some(1000),
+                true,
+                MINUTE,
+                wait(1),
+            ),
+            (
+                "the clock was put back",
+                None,
+                Some(5000),
+                true,
+                MINUTE,
+                Step::Check,
+            ),
         ] {
             let mut location = location("l");
             location.spec.validation_frequency = frequency;
@@ -315,7 +372,11 @@ mod tests {
         let mut spec = BackupStorageLocationSpec::default();
         assert_eq!(fault(&spec), None);
         spec.validation_frequency = Some(serde_json::from_value("3 days".into()).unwrap());
-        assert!(fault(&spec).unwrap().starts_with("spec.validationFrequency: invalid duration"));
+        assert!(
+            fault(&spec)
+                .unwrap()
+                .starts_with("spec.validationFrequency: invalid duration")
+        );
         spec.object_storage.ca_cert = Some("Zm9v".to_owned());
         spec.object_storage.ca_cert_ref = Some(SecretKeySelector::default());
         assert_eq!(

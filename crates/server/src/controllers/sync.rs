@@ -23,7 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{ResourceExt, runtime::controller::Action};
 
 use super::{Reconciler, after};
-use crate::{Context, Error, Result};
+use crate::{Context, Result};
 use import::Verdict;
 
 /// The controller's name.
@@ -132,7 +132,8 @@ impl Reconciler for Sync {
     }
 
     fn gone(&self, name: &str) {
-        self.complaints().retain(|(location, _), _| location != name);
+        self.complaints()
+            .retain(|(location, _), _| location != name);
         self.tried().remove(name);
     }
 }
@@ -295,7 +296,10 @@ impl Sync {
 }
 
 /// The pod volume backups of a backup in the bucket; no file means none.
-async fn volumes(bucket: &Bucket, backup: &str) -> Result<Vec<PodVolumeBackup>, bowline_vault::Error> {
+async fn volumes(
+    bucket: &Bucket,
+    backup: &str,
+) -> Result<Vec<PodVolumeBackup>, bowline_vault::Error> {
     let key = backup_file(backup, backup_suffix::POD_VOLUME_BACKUPS);
     let file = bucket.json::<Option<Vec<PodVolumeBackup>>>(&key).await?;
     Ok(file.flatten().unwrap_or_default())
@@ -318,13 +322,37 @@ mod tests {
             ("never yet", "Available", None, None, seconds(0)),
             ("not yet", "Available", None, Some(970), seconds(30)),
             ("due", "Available", None, Some(940), seconds(0)),
-            ("its own period", "Available", own(10), Some(985), seconds(0)),
-            ("its own, not yet", "Available", own(100), Some(985), seconds(85)),
+            (
+                "its own period",
+                "Available",
+                own(10),
+                Some(985),
+                seconds(0),
+            ),
+            (
+                "its own, not yet",
+                "Available",
+                own(100),
+                Some(985),
+                seconds(85),
+            ),
             ("off", "Available", own(0), None, None),
-            ("negative means the server's", "Available", own(-1), Some(970), seconds(30)),
+            (
+                "negative means the server's",
+                "Available",
+                own(-1),
+                Some(970),
+                seconds(30),
+            ),
             ("not available", "Unavailable", None, None, None),
             ("never tried", "", None, None, None),
-            ("the clock was put back", "Available", None, Some(5000), seconds(0)),
+            (
+                "the clock was put back",
+                "Available",
+                None,
+                Some(5000),
+                seconds(0),
+            ),
         ] {
             let mut location = BackupStorageLocation::default();
             location.spec.backup_sync_period = period;

@@ -245,10 +245,7 @@ impl Header {
             return true;
         }
         // The longest prefix leaves the shortest name.
-        let Some(cut) = path[..path.len().min(156)]
-            .iter()
-            .rposition(|b| *b == b'/')
-        else {
+        let Some(cut) = path[..path.len().min(156)].iter().rposition(|b| *b == b'/') else {
             return false;
         };
         let (prefix, name) = (&path[..cut], &path[cut + 1..]);
@@ -328,7 +325,11 @@ mod tests {
 
     #[tokio::test]
     async fn any_reader_finds_what_was_added() {
-        let deep = format!("resources/pods/namespaces/{}/{}.json", "n".repeat(63), "p".repeat(253));
+        let deep = format!(
+            "resources/pods/namespaces/{}/{}.json",
+            "n".repeat(63),
+            "p".repeat(253)
+        );
         let split = format!("{}/{}", "d".repeat(155), "f".repeat(100));
         let files = [
             ("metadata/version", b"1.1.0\n".to_vec()),

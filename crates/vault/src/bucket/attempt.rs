@@ -20,9 +20,9 @@ const TRIES: u32 = 4;
 /// How long all tries of a small call may take together.
 pub(super) const SMALL: Duration = Duration::from_secs(60);
 
-/// No further try is begun after this part of the time is over: it could hardly succeed, and the
-/// last error says more than "no answer".
-const LATE: u32 = 2;
+/// No further try is begun after this: a dead endpoint must show within a minute, and the last
+/// error says more than "no answer".
+const LATE: Duration = Duration::from_secs(30);
 
 impl Bucket {
     /// Calls until it works, cannot work, or has been tried enough. Dropping the future is enough
@@ -45,9 +45,7 @@ impl Bucket {
                 .await;
             tried += 1;
             match result {
-                Err(error)
-                    if !error.is_permanent() && tried < TRIES && start.elapsed() < limit / LATE =>
-                {
+                Err(error) if !error.is_permanent() && tried < TRIES && start.elapsed() < LATE => {
                     tracing::debug!(%error, tried, "the store is tried again");
                     self.unless_cancelled(action, tokio::time::sleep(pause(tried, random())))
                         .await?;

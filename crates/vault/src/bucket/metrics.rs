@@ -1,13 +1,15 @@
 //! What is counted about calls to stores.
 
+use std::fmt::{self, Write};
+
 use prometheus_client::{
-    encoding::{EncodeLabelSet, EncodeLabelValue},
+    encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder},
     metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
 
 /// What is done with a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Operation {
     Put,
     Get,
@@ -18,13 +20,39 @@ pub(super) enum Operation {
 }
 
 /// How a call went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Outcome {
     Ok,
     NotFound,
     Error,
     Timeout,
     Cancelled,
+}
+
+/// Both are their names in lower case, as labels are written.
+impl EncodeLabelValue for Operation {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        encoder.write_str(match self {
+            Self::Put => "put",
+            Self::Get => "get",
+            Self::Exists => "exists",
+            Self::List => "list",
+            Self::Delete => "delete",
+            Self::Sign => "sign",
+        })
+    }
+}
+
+impl EncodeLabelValue for Outcome {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        encoder.write_str(match self {
+            Self::Ok => "ok",
+            Self::NotFound => "not_found",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -90,7 +118,7 @@ mod tests {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
-            "bowline_store_requests_total{operation=\"Put\",outcome=\"Ok\"} 1",
+            "bowline_store_requests_total{operation=\"put\",outcome=\"ok\"} 1",
             "bowline_store_sent_bytes_total 3",
             "bowline_store_received_bytes_total 0",
         ] {

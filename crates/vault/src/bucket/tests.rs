@@ -40,7 +40,8 @@ async fn a_folder_behaves_as_a_bucket() {
 }
 
 /// For a store of one's own: `BOWLINE_VAULT_LOCATION` is a file with a BackupStorageLocation in
-/// JSON, of an empty bucket; `BOWLINE_VAULT_CREDENTIAL` one with what its Secret holds.
+/// JSON, of an empty bucket; `BOWLINE_VAULT_CREDENTIAL` one with what its Secret holds. With
+/// `BOWLINE_VAULT_UNSIGNED` no URL is tried: a stand-in may have no keys to sign with.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_of_the_environment_behaves_as_a_bucket() {
     let Ok(file) = std::env::var("BOWLINE_VAULT_LOCATION") else {
@@ -56,14 +57,21 @@ async fn the_store_of_the_environment_behaves_as_a_bucket() {
     };
     let bucket = open(&location).unwrap();
     crate::behaviour::suite(&bucket).await;
+    if std::env::var("BOWLINE_VAULT_UNSIGNED").is_ok() {
+        println!("skipped: signed URLs, as BOWLINE_VAULT_UNSIGNED asks");
+        return;
+    }
     let body = Bytes::from_static(b"signed");
-    bucket.put("backups/s/a b.gz", body.clone()).await.unwrap();
+    bucket
+        .put("backups/s/s-logs.gz", body.clone())
+        .await
+        .unwrap();
     let ttl = Duration::from_secs(600);
-    let url = bucket.sign("backups/s/a b.gz", ttl).await.unwrap();
+    let url = bucket.sign("backups/s/s-logs.gz", ttl).await.unwrap();
     let answer = reqwest::get(&url).await.unwrap();
     let status = answer.status();
     let got = answer.bytes().await.unwrap();
-    bucket.delete("backups/s/a b.gz").await.unwrap();
+    bucket.delete("backups/s/s-logs.gz").await.unwrap();
     assert_eq!((status.as_u16(), got), (200, body));
 }
 

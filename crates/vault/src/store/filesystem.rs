@@ -40,14 +40,21 @@ const KEYS: &[&str] = &["path", "fspath", "publicUrl", "credentialsFile"];
 /// A folder with a bucket.
 #[derive(Debug)]
 struct Filesystem {
-    /// The folder that must be there: a share that is not mounted must not look like an empty one.
-    root: PathBuf,
-    /// The bucket's folder in it, which comes with the first object.
-    folder: PathBuf,
+    place: Arc<Place>,
     bucket: String,
     shown: String,
     public_url: Option<String>,
     signer: Signer,
+}
+
+/// Where the bucket is. All that looks there runs on threads that may wait: a share whose server
+/// is gone answers to nobody.
+#[derive(Debug)]
+struct Place {
+    /// The folder that must be there: a share that is not mounted must not look like an empty one.
+    root: PathBuf,
+    /// The bucket's folder in it, which comes with the first object.
+    folder: PathBuf,
 }
 
 pub(super) fn open(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
@@ -68,8 +75,7 @@ pub(super) fn open(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
     let folder = root.join(&settings.bucket);
     Ok(Arc::new(Filesystem {
         shown: folder.display().to_string(),
-        folder,
-        root,
+        place: Arc::new(Place { root, folder }),
         bucket: settings.bucket.clone(),
         public_url: settings.get("publicUrl").map(str::to_owned),
         signer: signer_of(settings)?,
@@ -100,63 +106,54 @@ fn check(action: &str, key: &str) -> Result<()> {
             || part.chars().any(char::is_control)
     };
     if key.split('/').any(is_bad) {
-        return Err(Error::Store {
-            action: action.to_owned(),
-            reason: "not a key that can be used".into(),
-            retryable: false,
-        });
+        return Err(refuse(action, "not a key that can be used"));
     }
     Ok(())
 }
 
 impl Filesystem {
+    /// Does something on a thread that may wait.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        action: &str,
+        work: impl FnOnce(&Place, &str) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (place, named) = (self.place.clone(), action.to_owned());
+        tokio::task::spawn_blocking(move || work(&place, &named))
+            .await
+            .unwrap_or_else(|e| Err(refuse(action, &e.to_string())))
+    }
+
+    async fn file(&self, action: &str, key: &str) -> Result<PathBuf> {
+        let key = key.to_owned();
+        self.blocking(action, move |place, action| place.file(action, &key))
+            .await
+    }
+}
+
+impl Place {
     /// The file of a key. Its folders, where they are, are folders and no links.
     fn file(&self, action: &str, key: &str) -> Result<PathBuf> {
         check(action, key)?;
         self.mounted(action)?;
         let mut path = self.folder.clone();
-        for part in key.split('/') {
+        for part in key.split('/').map(Some).chain([None]) {
             if fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
-                return Err(self.refuse(action, &format!("{} is a link", path.display())));
+                return Err(refuse(action, &format!("{} is a link", path.display())));
             }
-            path.push(part);
+            path.extend(part);
         }
-        match fs::symlink_metadata(&path) {
-            Ok(found) if found.is_symlink() => {
-                Err(self.refuse(action, &format!("{} is a link", path.display())))
-            }
-            _ => Ok(path),
-        }
+        Ok(path)
     }
 
     fn mounted(&self, action: &str) -> Result<()> {
         match fs::metadata(&self.root) {
             Ok(found) if found.is_dir() => Ok(()),
-            Ok(_) => Err(self.refuse(action, &format!("{} is no folder", self.root.display()))),
-            Err(e) => Err(self.failed(action, &self.root, &e)),
-        }
-    }
-
-    fn refuse(&self, action: &str, reason: &str) -> Error {
-        Error::Store {
-            action: action.to_owned(),
-            reason: reason.to_owned(),
-            retryable: false,
-        }
-    }
-
-    fn failed(&self, action: &str, path: &Path, error: &io::Error) -> Error {
-        use io::ErrorKind as Kind;
-        Error::Store {
-            action: action.to_owned(),
-            reason: format!("{}: {error}", path.display()),
-            retryable: matches!(
-                error.kind(),
-                Kind::Interrupted
-                    | Kind::TimedOut
-                    | Kind::ResourceBusy
-                    | Kind::StaleNetworkFileHandle
-            ),
+            Ok(_) => Err(refuse(
+                action,
+                &format!("{} is no folder", self.root.display()),
+            )),
+            Err(e) => Err(failed(action, &self.root, &e)),
         }
     }
 
@@ -165,7 +162,7 @@ impl Filesystem {
         match fs::remove_file(path) {
             Ok(()) => {}
             Err(e) if is_missing(&e) => return Ok(()),
-            Err(e) => return Err(self.failed(action, path, &e)),
+            Err(e) => return Err(failed(action, path, &e)),
         }
         for folder in path.ancestors().skip(1) {
             if folder == self.folder || fs::remove_dir(folder).is_err() {
@@ -173,6 +170,26 @@ impl Filesystem {
             }
         }
         Ok(())
+    }
+}
+
+fn refuse(action: &str, reason: &str) -> Error {
+    Error::Store {
+        action: action.to_owned(),
+        reason: reason.to_owned(),
+        retryable: false,
+    }
+}
+
+fn failed(action: &str, path: &Path, error: &io::Error) -> Error {
+    use io::ErrorKind as Kind;
+    Error::Store {
+        action: action.to_owned(),
+        reason: format!("{}: {error}", path.display()),
+        retryable: matches!(
+            error.kind(),
+            Kind::Interrupted | Kind::TimedOut | Kind::ResourceBusy | Kind::StaleNetworkFileHandle
+        ),
     }
 }
 
@@ -216,6 +233,14 @@ impl Unfinished {
     }
 }
 
+impl Unfinished {
+    fn rename(mut self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)?;
+        self.is_renamed = true;
+        Ok(())
+    }
+}
+
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.is_renamed {
@@ -241,36 +266,36 @@ fn sync_folders(from: &Path, to: &Path) -> io::Result<()> {
 impl ObjectStore for Filesystem {
     async fn put(&self, key: &str, mut body: ByteStream) -> Result<()> {
         let action = format!("put {key}");
-        let path = self.file(&action, key)?;
-        let folder = path.parent().unwrap_or(&self.folder).to_owned();
-        let failed = |e: io::Error| self.failed(&action, &path, &e);
-        let (mut unfinished, mut file) = Unfinished::create(&folder).await.map_err(failed)?;
+        let path = self.file(&action, key).await?;
+        let folder = path.parent().unwrap_or(&self.place.folder);
+        let failed = |e: io::Error| self::failed(&action, &path, &e);
+        let (unfinished, mut file) = Unfinished::create(folder).await.map_err(failed)?;
         while let Some(chunk) = body.next().await {
             file.write_all(&chunk?).await.map_err(failed)?;
         }
         file.flush().await.map_err(failed)?;
         file.sync_all().await.map_err(failed)?;
         drop(file);
-        // One step without a pause: whoever drops the call sees all of it or nothing.
-        fs::rename(&unfinished.path, &path).map_err(failed)?;
-        unfinished.is_renamed = true;
-        let root = self.root.clone();
-        tokio::task::spawn_blocking(move || sync_folders(&folder, &root))
-            .await
-            .map_err(|e| failed(io::Error::other(e)))?
-            .map_err(failed)
+        let path = path.clone();
+        self.blocking(&action, move |place, action| {
+            let finished = unfinished.rename(&path);
+            finished
+                .and_then(|()| sync_folders(path.parent().unwrap_or(&place.folder), &place.root))
+                .map_err(|e| self::failed(action, &path, &e))
+        })
+        .await
     }
 
     async fn get(&self, key: &str) -> Result<ByteStream> {
         let action = format!("get {key}");
-        let path = self.file(&action, key)?;
+        let path = self.file(&action, key).await?;
         let missing = || Error::NotFound {
             key: key.to_owned(),
         };
         let file = match tokio::fs::File::open(&path).await {
             Ok(file) => file,
             Err(e) if is_missing(&e) => return Err(missing()),
-            Err(e) => return Err(self.failed(&action, &path, &e)),
+            Err(e) => return Err(failed(&action, &path, &e)),
         };
         let found = file.metadata().await;
         if !found.is_ok_and(|found| found.is_file()) {
@@ -290,38 +315,39 @@ impl ObjectStore for Filesystem {
 
     async fn exists(&self, key: &str) -> Result<bool> {
         let action = format!("look for {key}");
-        let path = self.file(&action, key)?;
+        let path = self.file(&action, key).await?;
         match tokio::fs::symlink_metadata(&path).await {
             Ok(found) => Ok(found.is_file()),
             Err(e) if is_missing(&e) => Ok(false),
-            Err(e) => Err(self.failed(&action, &path, &e)),
+            Err(e) => Err(failed(&action, &path, &e)),
         }
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Entry>> {
         let action = format!("list {}/{prefix}", self.bucket);
-        self.mounted(&action)?;
-        let (folder, prefix) = (self.folder.clone(), prefix.to_owned());
-        tokio::task::spawn_blocking(move || walk::list(&folder, &prefix))
-            .await
-            .unwrap_or_else(|e| Err(io::Error::other(e)))
-            .map_err(|e| self.failed(&action, &self.folder, &e))
+        let prefix = prefix.to_owned();
+        self.blocking(&action, move |place, action| {
+            place.mounted(action)?;
+            walk::list(&place.folder, &prefix).map_err(|e| failed(action, &place.folder, &e))
+        })
+        .await
     }
 
     async fn folders(&self, prefix: &str) -> Result<Vec<String>> {
         let action = format!("list {}/{prefix}", self.bucket);
-        self.mounted(&action)?;
-        let (folder, prefix) = (self.folder.clone(), prefix.to_owned());
-        tokio::task::spawn_blocking(move || walk::folders(&folder, &prefix))
-            .await
-            .unwrap_or_else(|e| Err(io::Error::other(e)))
-            .map_err(|e| self.failed(&action, &self.folder, &e))
+        let prefix = prefix.to_owned();
+        self.blocking(&action, move |place, action| {
+            place.mounted(action)?;
+            walk::folders(&place.folder, &prefix).map_err(|e| failed(action, &place.folder, &e))
+        })
+        .await
     }
 
     async fn delete(&self, key: &str) -> Result<()> {
         let action = format!("delete {key}");
-        let path = self.file(&action, key)?;
-        self.remove(&action, &path)
+        let path = self.file(&action, key).await?;
+        self.blocking(&action, move |place, action| place.remove(action, &path))
+            .await
     }
 
     async fn sign(&self, key: &str, ttl: Duration) -> Result<String> {
@@ -332,7 +358,7 @@ impl ObjectStore for Filesystem {
             .clone()
             .or_else(signer::public_url)
             .ok_or_else(|| {
-                self.refuse(
+                refuse(
                     &action,
                     "a folder has no address: set publicUrl in the location's config to where \
                      the server can be reached",

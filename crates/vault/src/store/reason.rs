@@ -8,6 +8,14 @@ use crate::Error;
 /// What stands for a part that must not be shown.
 const REDACTED: &str = "***REDACTED***";
 
+/// What the layers of the client say about themselves.
+const LAYERS: &[&str] = &[
+    "HTTP error: ",
+    "error sending request: ",
+    "client error (Connect): ",
+    "Server returned non-2xx status code: ",
+];
+
 /// The longest reason that is shown.
 const LONGEST: usize = 600;
 
@@ -93,7 +101,13 @@ fn readable(text: &str, endpoint: &str) -> String {
         Some(code) if !reason.contains(&code.to_string()) => format!("{reason} (status {code})"),
         _ => reason,
     };
-    let reason = one_line(&without_queries(&reason));
+    let mut reason = one_line(&without_queries(&reason));
+    for layer in LAYERS {
+        reason = reason.replace(layer, "");
+    }
+    let reason = reason
+        .trim_end_matches(':')
+        .replace("deadline has elapsed", "no answer in time");
     if reason.contains(endpoint) {
         reason
     } else {
@@ -168,6 +182,25 @@ mod tests {
             let text = format!("Error performing GET x in 1ms - status code: {status} x: busy");
             let error = of("list", None, "http://s3", &generic(&text));
             assert_eq!(!error.is_permanent(), retry, "{status}");
+        }
+    }
+
+    #[test]
+    fn the_innermost_cause_is_what_is_shown() {
+        for (text, expected) in [
+            (
+                "Error performing GET http://s3/b?x=1 in 3s, after 3 retries - HTTP error: error \
+                 sending request: client error (Connect): tcp connect error: refused",
+                "get k: http://s3: tcp connect error: refused",
+            ),
+            (
+                "Error performing HEAD http://s3/b/k in 3ms - Server returned non-2xx status code: \
+                 403 Forbidden: ",
+                "get k: http://s3: 403 Forbidden",
+            ),
+        ] {
+            let error = of("get k", None, "http://s3", &generic(text));
+            assert_eq!(error.to_string(), expected);
         }
     }
 

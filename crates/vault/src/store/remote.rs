@@ -178,14 +178,17 @@ impl ObjectStore for Remote {
 
     async fn list(&self, prefix: &str) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
-        self.pages(prefix, None, |page| {
+        // The client for Azure leaves out an object whose key is the whole prefix; a folder's is
+        // nobody's key.
+        let folder = prefix.rfind('/').map_or("", |at| &prefix[..=at]);
+        self.pages(folder, None, |page| {
             entries.extend(page.objects.into_iter().map(|object| Entry {
                 key: object.location.into(),
                 size: object.size,
             }));
         })
         .await?;
-        // A key that ends in `/`, a folder made by some browser, arrives without it.
+        // Also those that end in `/`, folders made by some browser: they arrive without it.
         entries.retain(|entry| entry.key.starts_with(prefix));
         entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(entries)

@@ -49,6 +49,7 @@ pub(super) async fn send(
     let mut parts = Parts {
         body,
         rest: Bytes::new(),
+        room: 0,
     };
     let first = parts.next(first_part).await?;
     if first.is_last {
@@ -90,17 +91,20 @@ struct Part {
 struct Parts {
     body: ByteStream,
     rest: Bytes,
+    /// What to make room for at once: nothing before it is known that the body is large.
+    room: usize,
 }
 
 impl Parts {
     async fn next(&mut self, size: usize) -> Result<Part, Failure> {
         // Small chunks are copied together: keeping each would keep whatever it is a slice of.
-        let mut part = BytesMut::new();
+        let mut part = BytesMut::with_capacity(size.min(self.room));
         loop {
             let take = self.rest.len().min(size - part.len());
             part.extend_from_slice(&self.rest.split_to(take));
             // A full part is only handed out once there is more, so that the last one is known.
             if part.len() == size && !self.rest.is_empty() {
+                self.room = usize::MAX;
                 return Ok(Part {
                     payload: part.freeze().into(),
                     is_last: false,
@@ -214,6 +218,7 @@ mod tests {
         let mut parts = Parts {
             body: stream::iter(chunks).boxed(),
             rest: Bytes::new(),
+            room: 0,
         };
         let mut all = Vec::new();
         loop {

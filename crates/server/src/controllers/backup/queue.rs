@@ -41,15 +41,16 @@ pub(super) enum Step {
 /// Decides for all backups that are not over. One waits while all slots are taken, or while one
 /// before it, running or waiting, touches one of its namespaces.
 pub(super) fn steps(mut backups: Vec<Waiting>, slots: usize) -> Vec<Step> {
-    backups.sort_by(|a, b| {
-        (a.stage, a.created, &a.name).cmp(&(b.stage, b.created, &b.name))
-    });
+    backups.sort_by(|a, b| (a.stage, a.created, &a.name).cmp(&(b.stage, b.created, &b.name)));
     let mut running = backups.iter().filter(|b| b.stage == Stage::Running).count();
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     let mut steps = Vec::new();
     let mut place = 0;
     for backup in &backups {
-        let free = backup.namespaces.iter().all(|ns| !taken.contains(ns.as_str()));
+        let free = backup
+            .namespaces
+            .iter()
+            .all(|ns| !taken.contains(ns.as_str()));
         taken.extend(backup.namespaces.iter().map(String::as_str));
         if backup.stage == Stage::Running {
             continue;
@@ -141,7 +142,10 @@ mod tests {
         ];
         assert_eq!(decide(&queued, 1), "q2 waits at 1, q5 waits at 2");
         assert_eq!(
-            decide(&[backup("r", Running, &["x"]), backup("q", Queued(1), &["x"])], 1),
+            decide(
+                &[backup("r", Running, &["x"]), backup("q", Queued(1), &["x"])],
+                1
+            ),
             ""
         );
     }

@@ -7,7 +7,7 @@
 //! `velero-backup.json` makes the backup exist, so it comes last; a backup that a crash interrupts
 //! before is made again, one interrupted after is taken from the bucket as it is.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bowline_api::{
     Time,
@@ -27,13 +27,13 @@ use bowline_engine::{
 };
 use bowline_vault::{Bucket, archive, bucket::backup_file, crash};
 use bytes::Bytes;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
+use tracing_subscriber::filter::LevelFilter;
 
 use super::schedule;
 use crate::{Context, Error, Result, metrics::Finished};
@@ -66,10 +66,16 @@ async fn attempt(ctx: &Arc<Context>, name: &str) -> Result<()> {
     let Some(found) = ctx.find::<Backup>(name).await? else {
         return Ok(());
     };
-    let phase = found.status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_default();
+    let phase = found
+        .status
+        .as_ref()
+        .and_then(|s| s.phase.clone())
+        .unwrap_or_default();
     match phase {
         BackupPhase::InProgress => resume(ctx, found).await,
-        BackupPhase::New | BackupPhase::Queued | BackupPhase::ReadyToStart => begin(ctx, found).await,
+        BackupPhase::New | BackupPhase::Queued | BackupPhase::ReadyToStart => {
+            begin(ctx, found).await
+        }
         BackupPhase::Other(other) if other.is_empty() => begin(ctx, found).await,
         BackupPhase::Finalizing
         | BackupPhase::FinalizingPartiallyFailed
@@ -100,7 +106,9 @@ async fn begin(ctx: &Arc<Context>, found: Backup) -> Result<()> {
     status.start_timestamp = Some(Time(ctx.now()));
     let started = patch(ctx, &found, &wanted).await?;
     ctx.metrics.backup_attempted(&schedule);
-    let location = prepared.location.expect("a backup without errors has a location");
+    let location = prepared
+        .location
+        .expect("a backup without errors has a location");
     make(ctx, started, &location, policies).await
 }
 
@@ -108,7 +116,7 @@ async fn begin(ctx: &Arc<Context>, found: Backup) -> Result<()> {
 async fn resume(ctx: &Arc<Context>, found: Backup) -> Result<()> {
     tracing::info!(backup = %found.name_any(), "taken over from a server that is gone");
     // Its spec was sound; what has changed around it since is found when it fails.
-    let policies = policies(ctx, &found).await?.unwrap_or_default();
+    let policies = policies(ctx, &found).await?.ok().flatten();
     let name = found.spec.storage_location.clone().unwrap_or_default();
     match ctx.find::<BackupStorageLocation>(&name).await? {
         Some(location) => make(ctx, found, &location, policies).await,
@@ -154,7 +162,10 @@ async fn make(
     }
 
     let log = Log::new("backup", &backup::log_name(&backup), log_level(ctx));
-    log.info(&format!("Bowline {} starts the backup", env!("CARGO_PKG_VERSION")));
+    log.info(&format!(
+        "Bowline {} starts the backup",
+        env!("CARGO_PKG_VERSION")
+    ));
     let progress = Arc::new(Progress::default());
     let job = Job {
         client: ctx.client.clone(),
@@ -162,7 +173,7 @@ async fn make(
         policies: policies.map(Arc::new),
         actions: Vec::new(),
         settings: backup::Settings {
-            page: usize::try_from(ctx.settings.client_page_size).unwrap_or_default(),
+            page: ctx.settings.page(),
             ..backup::Settings::default()
         },
         progress: Arc::clone(&progress),
@@ -179,7 +190,10 @@ async fn make(
     match made {
         Ok(outcome) => finish(ctx, &bucket, backup, outcome, log.take()).await,
         Err(why) => {
-            log.error("backup execution failed", &bowline_engine::log::About::default().because(&why));
+            log.error(
+                "backup execution failed",
+                &bowline_engine::log::About::default().because(&why),
+            );
             let written = log.take();
             let key = backup_file(&backup.name_any(), backup_suffix::LOG);
             if let Err(error) = bucket.put(&key, written.gzip.into()).await {
@@ -250,7 +264,12 @@ async fn finish(
 }
 
 /// All files but the archive and the backup itself.
-async fn files(bucket: &Bucket, name: &str, outcome: &Outcome, log: &Written) -> bowline_vault::Result<()> {
+async fn files(
+    bucket: &Bucket,
+    name: &str,
+    outcome: &Outcome,
+    log: &Written,
+) -> bowline_vault::Result<()> {
     let key = |suffix| backup_file(name, suffix);
     // What volumes and plugins will have to say.
     let snapshots: Option<Vec<Snapshot>> = None;
@@ -263,7 +282,11 @@ async fn files(bucket: &Bucket, name: &str, outcome: &Outcome, log: &Written) ->
         put_json(bucket, key(backup_suffix::POD_VOLUME_BACKUPS), &pod_volumes),
         put_json(bucket, key(backup_suffix::VOLUME_SNAPSHOTS), &snapshots),
         put_json(bucket, key(backup_suffix::ITEM_OPERATIONS), &operations),
-        put_json(bucket, key(backup_suffix::RESOURCE_LIST), &outcome.resource_list),
+        put_json(
+            bucket,
+            key(backup_suffix::RESOURCE_LIST),
+            &outcome.resource_list
+        ),
         put_json(bucket, key(backup_suffix::RESULTS), &log.results),
         put_json(bucket, key(backup_suffix::VOLUME_INFO), &volumes),
     )?;
@@ -279,7 +302,12 @@ async fn put_json<T: serde::Serialize + Sync + ?Sized>(
 }
 
 /// Writes the last phase and counts it.
-async fn end(ctx: &Arc<Context>, backup: &Backup, status: &BackupStatus, outcome: &Outcome) -> Result<()> {
+async fn end(
+    ctx: &Arc<Context>,
+    backup: &Backup,
+    status: &BackupStatus,
+    outcome: &Outcome,
+) -> Result<()> {
     let began = ctx.now();
     loop {
         let old = latest(ctx, backup).await?;
@@ -297,7 +325,10 @@ async fn end(ctx: &Arc<Context>, backup: &Backup, status: &BackupStatus, outcome
             }
         }
     }
-    let started = status.start_timestamp.as_ref().map_or_else(|| ctx.now(), |time| time.0);
+    let started = status
+        .start_timestamp
+        .as_ref()
+        .map_or_else(|| ctx.now(), |time| time.0);
     let count = |n: Option<i64>| u64::try_from(n.unwrap_or_default()).unwrap_or_default();
     let finished = Finished {
         phase: status.phase.clone().unwrap_or_default(),
@@ -331,12 +362,18 @@ fn failed(ctx: &Context, backup: &Backup, why: &str) -> BackupStatus {
 /// The object as it is now; the one at hand when it is gone.
 async fn latest(ctx: &Context, backup: &Backup) -> Result<Backup> {
     let found = ctx.find::<Backup>(&backup.name_any()).await?;
-    Ok(found.filter(|f| f.uid() == backup.uid()).unwrap_or_else(|| backup.clone()))
+    Ok(found
+        .filter(|f| f.uid() == backup.uid())
+        .unwrap_or_else(|| backup.clone()))
 }
 
 /// Patches an object whose phase changes.
 async fn patch(ctx: &Context, old: &Backup, new: &Backup) -> Result<Backup> {
-    let phase = new.status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_default();
+    let phase = new
+        .status
+        .as_ref()
+        .and_then(|s| s.phase.clone())
+        .unwrap_or_default();
     crash::here(&format!("before patch {}", phase.as_str()));
     let patched = ctx.update(old, new).await?;
     crash::here(&format!("after patch {}", phase.as_str()));
@@ -356,7 +393,10 @@ async fn tell(ctx: Arc<Context>, name: String, progress: Arc<Progress>) {
             continue;
         }
         let patch = json!({"status": {"progress": {"totalItems": now.0, "itemsBackedUp": now.1}}});
-        match api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        match api
+            .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+        {
             Ok(_) => told = now,
             Err(error) => tracing::debug!(backup = name, "progress: {error}"),
         }
@@ -390,8 +430,11 @@ async fn prepare(ctx: &Context, backup: &Backup) -> Result<(Prepared, Option<Pol
         },
         locations: ctx.list::<BackupStorageLocation>("").await?,
         snapshot_locations: ctx.list::<VolumeSnapshotLocation>("").await?,
-        default_snapshot_locations: settings.default_volume_snapshot_locations.clone().into(),
-        namespaces: namespaces.into_iter().map(|ns| (ns.name, ns.labels)).collect(),
+        default_snapshot_locations: settings.default_volume_snapshot_locations.0.clone(),
+        namespaces: namespaces
+            .into_iter()
+            .map(|ns| (ns.name, ns.labels))
+            .collect(),
         cluster_version: ClusterVersion {
             major: version.major,
             minor: version.minor,
@@ -406,44 +449,56 @@ async fn prepare(ctx: &Context, backup: &Backup) -> Result<(Prepared, Option<Pol
 
 /// The policies of the backup and of the installation. The inner error is the user's to mend.
 async fn policies(ctx: &Context, backup: &Backup) -> Result<Result<Option<Policies>, String>> {
-    let maps: Api<ConfigMap> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
-    let read = async |name: &str| -> Result<Result<BTreeMap<String, String>, String>> {
-        match maps.get_opt(name).await {
-            Ok(Some(map)) => Ok(Ok(map.data.unwrap_or_default())),
-            Ok(None) => Ok(Err(format!("configmaps \"{name}\" not found"))),
-            Err(error) => Err(Error::api(format!("read ConfigMap {name}"))(error)),
-        }
-    };
     let namespace = &ctx.namespace;
     let owner = format!("{namespace}/{}", backup.name_any());
-    let mut own = None;
-    if let Some(name) = policy::config_map_of(backup) {
-        let data = match read(name).await? {
-            Ok(data) => data,
-            Err(why) => return Ok(Err(format!("fail to get ResourcePolicies {namespace}/{name} ConfigMap: {why}"))),
-        };
-        match Policies::from_config_map(namespace, name, &data, Purpose::Backup) {
-            Ok(policies) => own = Some(policies),
-            Err(error) => return Ok(Err(error.for_owner(&owner))),
-        }
-    }
-    let mut global = None;
-    let name = &ctx.settings.global_backup_volume_policies_configmap;
-    if !name.is_empty() {
-        let data = match read(name).await? {
-            Ok(data) => data,
-            Err(why) => return Ok(Err(format!("fail to get ResourcePolicies {namespace}/{name} ConfigMap: {why}"))),
-        };
-        match Policies::from_config_map(namespace, name, &data, Purpose::Backup) {
-            Ok(policies) => global = Some(policies),
-            Err(error) => return Ok(Err(error.for_global(&format!("{namespace}/{name}")))),
-        }
-    }
+    let own = match policy::config_map_of(backup) {
+        Some(name) => match read_policies(ctx, name).await? {
+            Ok(Ok(policies)) => Some(policies),
+            Ok(Err(error)) => return Ok(Err(error.for_owner(&owner))),
+            Err(missing) => return Ok(Err(missing)),
+        },
+        None => None,
+    };
+    let global = match ctx
+        .settings
+        .global_backup_volume_policies_configmap
+        .as_str()
+    {
+        "" => None,
+        name => match read_policies(ctx, name).await? {
+            Ok(Ok(policies)) => Some(policies),
+            Ok(Err(error)) => return Ok(Err(error.for_global(&format!("{namespace}/{name}")))),
+            Err(missing) => return Ok(Err(missing)),
+        },
+    };
     Ok(Ok(Policies::with_global(own, global)))
 }
 
+/// The policies in a ConfigMap, or what is wrong with them, or that there is no such ConfigMap.
+async fn read_policies(
+    ctx: &Context,
+    name: &str,
+) -> Result<Result<Result<Policies, policy::Error>, String>> {
+    let maps: Api<ConfigMap> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
+    let found = maps.get_opt(name).await;
+    let found = found.map_err(Error::api(format!("read ConfigMap {name}")))?;
+    let namespace = &ctx.namespace;
+    let Some(map) = found else {
+        return Ok(Err(format!(
+            "fail to get ResourcePolicies {namespace}/{name} ConfigMap: configmaps {name:?} not found"
+        )));
+    };
+    let data = map.data.unwrap_or_default();
+    Ok(Ok(Policies::from_config_map(
+        namespace,
+        name,
+        &data,
+        Purpose::Backup,
+    )))
+}
+
 fn log_level(ctx: &Context) -> Level {
-    if ctx.settings.log_level.is_debug() {
+    if ctx.settings.log_level.filter() >= LevelFilter::DEBUG {
         Level::Debug
     } else {
         Level::Info
@@ -461,4 +516,3 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
-

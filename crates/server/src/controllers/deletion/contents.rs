@@ -127,9 +127,10 @@ pub(super) async fn restores(
         };
         match left {
             Ok(()) => release(ctx, &name).await?,
-            Err(left) => errors.extend(left.iter().map(|e| {
-                format!("error deleting restore {}/{name}: {e}", ctx.namespace)
-            })),
+            Err(left) => errors.extend(
+                left.iter()
+                    .map(|e| format!("error deleting restore {}/{name}: {e}", ctx.namespace)),
+            ),
         }
     }
     if !errors.is_empty() {
@@ -165,7 +166,8 @@ async fn release(ctx: &Context, name: &str) -> Result<()> {
         return Ok(());
     };
     let mut new = restore.clone();
-    new.finalizers_mut().retain(|name| name != finalizer::RESTORE);
+    new.finalizers_mut()
+        .retain(|name| name != finalizer::RESTORE);
     if new.finalizers().len() < restore.finalizers().len() {
         match ctx.update(&restore, &new).await {
             Err(e) if super::super::is_stale(&e) => {}

@@ -71,17 +71,24 @@ fn backups_that_never_ran_need_no_location() {
 #[test]
 fn requests_are_worked_on_kept_and_forgotten() {
     const DAY: i64 = 24 * 3600;
-    for (phase, made, expected) in [
-        (None, 0, Step::Work),
-        (Some(Phase::New), 0, Step::Work),
+    for (phase, errors, made, expected) in [
+        (None, None, 0, Step::Work),
+        (Some(Phase::New), None, 0, Step::Work),
         // A server died over it, however long ago.
-        (Some(Phase::InProgress), 0, Step::Work),
-        (Some(Phase::Processed), 2 * DAY - 60, Step::Keep(at(3 * DAY - 60))),
-        (Some(Phase::Processed), DAY, Step::Forget),
+        (Some(Phase::InProgress), None, 0, Step::Work),
+        (
+            Some(Phase::Processed),
+            Some("no"),
+            2 * DAY - 60,
+            Step::Keep(at(3 * DAY - 60)),
+        ),
+        (Some(Phase::Processed), Some("no"), DAY, Step::Forget),
+        (Some(Phase::Processed), None, 2 * DAY - 60, Step::Forget),
     ] {
         let mut request = DeleteBackupRequest::default();
         request.metadata.creation_timestamp = Some(KubeTime(at(made)));
         request.status_mut().phase = phase;
+        request.status_mut().errors = errors.map(|error| vec![error.to_owned()]);
         assert_eq!(next(&request, at(2 * DAY)), expected);
     }
 }

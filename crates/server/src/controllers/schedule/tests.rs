@@ -120,10 +120,7 @@ fn a_backup_under_way_makes_the_next_one_wait() {
 fn a_backup_that_the_status_forgot_is_adopted() {
     let made = backup("nightly-20261115040010", None);
     let hourly = schedule("0 * * * *");
-    assert_eq!(
-        step(&hourly, &[made], "2026-11-15T04:00:09Z"),
-        Step::Adopt
-    );
+    assert_eq!(step(&hourly, &[made], "2026-11-15T04:00:09Z"), Step::Adopt);
 }
 
 #[test]
@@ -157,7 +154,10 @@ fn a_bad_expression_is_refused_even_while_paused() {
             "61 * * * *",
             "invalid schedule: end of range (61) above maximum (59): \"61\"",
         ),
-        (" ", "invalid schedule: expected exactly 5 fields, found 0: []"),
+        (
+            " ",
+            "invalid schedule: expected exactly 5 fields, found 0: []",
+        ),
     ] {
         let mut paused = schedule(cron);
         paused.spec.paused = Some(true);
@@ -207,6 +207,9 @@ fn a_backup_takes_after_its_schedule() {
         serde_json::json!({"own": "label", "velero.io/schedule-name": "nightly"})
     );
     let owner = &backup.owner_references()[0];
-    assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Schedule", "nightly"));
+    assert_eq!(
+        (owner.kind.as_str(), owner.name.as_str()),
+        ("Schedule", "nightly")
+    );
     assert_eq!(owner.controller, Some(true));
 }

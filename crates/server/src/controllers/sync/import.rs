@@ -129,6 +129,9 @@ pub(super) fn volume(found: &PodVolumeBackup, backup: &Backup, location: &str) -
             owner.uid.clone_from(&uid);
         }
     }
+    // The list in the bucket leaves out what its entries are.
+    volume.kind = Some("PodVolumeBackup".to_owned());
+    volume.api_version = Some("velero.io/v1".to_owned());
     volume.metadata = ObjectMeta {
         name: found.metadata.name.clone(),
         namespace: backup.namespace(),
@@ -186,7 +189,11 @@ mod tests {
             ("Finalizing", Some(1), true),
             ("FinalizingPartiallyFailed", Some(1), true),
             ("WaitingForPluginOperations", Some(1), true),
-            ("WaitingForPluginOperationsPartiallyFailed", Some(2000), false),
+            (
+                "WaitingForPluginOperationsPartiallyFailed",
+                Some(2000),
+                false,
+            ),
             ("InProgress", Some(1), false),
             ("Deleting", Some(1), false),
             ("FailedValidation", None, false),
@@ -260,6 +267,7 @@ mod tests {
         let mut here = Backup::new("velero", "b", Default::default());
         here.metadata.uid = Some("new".to_owned());
         let mut found = PodVolumeBackup::new("elsewhere", "b-x", Default::default());
+        found.kind = None;
         found.metadata.labels = Some([(label::BACKUP_UID.to_owned(), "old".to_owned())].into());
         found.metadata.owner_references = Some(vec![OwnerReference {
             kind: "Backup".to_owned(),
@@ -272,6 +280,7 @@ mod tests {
         assert_eq!(made.owner_references()[0].uid, "new");
         assert_eq!(made.namespace().as_deref(), Some("velero"));
         assert_eq!(made.spec.backup_storage_location, "here");
+        assert_eq!(made.kind.as_deref(), Some("PodVolumeBackup"));
     }
 
     #[test]

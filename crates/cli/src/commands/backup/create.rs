@@ -1,0 +1,296 @@
+//! `bowline backup create`: a backup from flags, or from the template of a schedule.
+
+use std::{
+    io::{IsTerminal, Write},
+    process::ExitCode,
+};
+
+use anyhow::bail;
+use bowline_api::{
+    StringMap, VeleroResource,
+    names::label,
+    v1::{Backup, BackupPhase, Schedule},
+};
+use jiff::{Timestamp, tz::TimeZone};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Api, ResourceExt, api::PostParams};
+
+use super::spec::SpecArgs;
+use crate::{
+    cluster::{Hinted, Plain},
+    context::Context,
+    flags::{
+        self,
+        names::{LONGEST_NAME, check_name},
+    },
+    output::{self, TableArgs},
+    wait::{self, Step},
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The name; may be left out with `--from-schedule`
+    name: Option<String>,
+
+    #[command(flatten)]
+    spec: SpecArgs,
+
+    /// Wait until the backup is finished; the exit code says how it ended
+    #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", hide_default_value = true, value_parser = flags::truth,
+          action = clap::ArgAction::Set)]
+    wait: bool,
+
+    /// Use the template of this schedule; all filters are then ignored
+    #[arg(long, value_name = "SCHEDULE")]
+    from_schedule: Option<String>,
+
+    #[command(flatten)]
+    output: TableArgs,
+}
+
+pub(crate) async fn run(
+    args: Args,
+    ctx: &Context,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    let schedule = args.from_schedule.as_deref().map(str::trim);
+    if schedule == Some("") {
+        bail!("flag must have a non-empty value: --from-schedule");
+    }
+    if schedule.is_none() && args.name.is_none() {
+        bail!("a backup name is required, unless you are creating based on a schedule");
+    }
+    if let Some(name) = &args.name {
+        check_name("backup", name, LONGEST_NAME).map_err(anyhow::Error::msg)?;
+    }
+    let spec = args.spec.build()?;
+
+    let prints_only = args.output.output.is_some();
+    let needs_cluster = !prints_only || schedule.is_some() || args.spec.names_locations();
+    let client = match needs_cluster {
+        true => Some(ctx.client().await?),
+        false => None,
+    };
+    if let Some(client) = &client {
+        args.spec.check_locations(client, &ctx.namespace).await?;
+    }
+    let mut backup = match (schedule, &client) {
+        (Some(schedule), Some(client)) => {
+            let api: Api<Schedule> = Api::namespaced(client.clone(), &ctx.namespace);
+            let schedule = api.get(schedule).await.plain()?;
+            from_schedule(&schedule, args.name.as_deref(), Timestamp::now())
+        }
+        _ => Backup::new(
+            &ctx.namespace,
+            args.name.as_deref().unwrap_or_default(),
+            spec,
+        ),
+    };
+    add(&mut backup.metadata.labels, args.spec.labels());
+    add(&mut backup.metadata.annotations, args.spec.annotations());
+    check_name("backup", &backup.name_any(), LONGEST_NAME).map_err(anyhow::Error::msg)?;
+
+    let (Some(client), false) = (client, prints_only) else {
+        output::print_one(backup, &args.output, out)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    if schedule.is_some() {
+        writeln!(
+            out,
+            "Creating backup from schedule, all other filters are ignored."
+        )?;
+    }
+    let api: Api<Backup> = Api::namespaced(client, &ctx.namespace);
+    let name = backup.name_any();
+    create(&api, &backup).await?;
+    writeln!(out, "Backup request \"{name}\" submitted successfully.")?;
+    if args.wait {
+        return wait_for(api, &name, ctx, out).await;
+    }
+    writeln!(
+        out,
+        "Run `bowline backup describe {name}` or `bowline backup logs {name}` for more details."
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn create(api: &Api<Backup>, backup: &Backup) -> anyhow::Result<()> {
+    match api.create(&PostParams::default(), backup).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Err(Hinted::error(
+            status.message,
+            format!(
+                "`bowline backup describe {}` shows the one that is there; names are used once",
+                backup.name_any()
+            ),
+        )),
+        other => other.map(|_| ()).plain(),
+    }
+}
+
+/// Waits until the backup is over. The exit code tells success from failure, for scripts.
+async fn wait_for(
+    api: Api<Backup>,
+    name: &str,
+    ctx: &Context,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    writeln!(
+        out,
+        "Waiting for backup to complete. You may safely press ctrl-c to stop waiting - your backup \
+         will continue in the background."
+    )?;
+    out.flush()?;
+    let is_terminal = ctx.is_terminal && std::io::stderr().is_terminal();
+    let backup = wait::until_over(api, name, step, is_terminal, out).await?;
+    let phase = phase(&backup);
+    writeln!(
+        out,
+        "\nBackup completed with status: {phase}. You may check for more information using the \
+         commands `bowline backup describe {name}` and `bowline backup logs {name}`."
+    )?;
+    Ok(match phase {
+        BackupPhase::Completed => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+fn phase(backup: &Backup) -> BackupPhase {
+    let phase = backup
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.clone());
+    phase.unwrap_or(BackupPhase::New)
+}
+
+fn step(backup: &Backup) -> Step {
+    let progress = backup.status.as_ref().and_then(|s| s.progress.clone());
+    let progress = progress.unwrap_or_default();
+    let count = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok()).unwrap_or_default();
+    let phase = phase(backup);
+    Step {
+        is_over: matches!(
+            phase,
+            BackupPhase::FailedValidation
+                | BackupPhase::Completed
+                | BackupPhase::PartiallyFailed
+                | BackupPhase::Failed
+        ),
+        phase: phase.to_string(),
+        done: count(progress.items_backed_up),
+        total: count(progress.total_items),
+    }
+}
+
+/// The backup that the schedule would make now.
+fn from_schedule(schedule: &Schedule, name: Option<&str>, now: Timestamp) -> Backup {
+    let of = schedule.name_any();
+    let name = match name {
+        Some(name) => name.to_owned(),
+        None => {
+            let stamp = now.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%S");
+            format!("{of}-{stamp}")
+        }
+    };
+    let namespace = schedule.namespace().unwrap_or_default();
+    let template = &schedule.spec.template;
+    let mut backup = Backup::new(&namespace, &name, template.clone());
+    let given = template.metadata.as_ref().and_then(|m| m.labels.clone());
+    let labels = given
+        .filter(|labels| !labels.is_empty())
+        .or_else(|| schedule.metadata.labels.clone());
+    add(&mut backup.metadata.labels, labels);
+    let own = StringMap::from([(label::SCHEDULE_NAME.to_owned(), of.clone())]);
+    add(&mut backup.metadata.labels, Some(own));
+    backup.metadata.annotations = schedule.metadata.annotations.clone();
+    if schedule.spec.use_owner_references_in_backup == Some(true) {
+        backup.metadata.owner_references = Some(vec![OwnerReference {
+            api_version: format!("{}/{}", bowline_api::GROUP, Schedule::VERSION),
+            kind: Schedule::KIND.to_owned(),
+            name: of,
+            uid: schedule.uid().unwrap_or_default(),
+            controller: Some(true),
+            ..Default::default()
+        }]);
+    }
+    backup
+}
+
+fn add(to: &mut Option<StringMap>, more: Option<StringMap>) {
+    if let Some(more) = more {
+        to.get_or_insert_default().extend(more);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline_api::v1::{BackupMetadata, BackupProgress, BackupSpec, BackupStatus, ScheduleSpec};
+
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> StringMap {
+        let owned = |&(k, v): &(&str, &str)| (k.to_owned(), v.to_owned());
+        pairs.iter().map(owned).collect()
+    }
+
+    #[test]
+    fn a_backup_from_a_schedule_is_named_labelled_and_owned() {
+        let mut schedule = Schedule::new("velero", "nightly", ScheduleSpec::default());
+        schedule.metadata.uid = Some("u".to_owned());
+        schedule.metadata.labels = Some(map(&[("team", "red")]));
+        schedule.metadata.annotations = Some(map(&[("a", "b")]));
+        let now = "2026-11-15T03:21:47Z".parse().unwrap();
+        let backup = from_schedule(&schedule, None, now);
+        assert_eq!(backup.name_any(), "nightly-20261115032147");
+        assert_eq!(
+            backup.metadata.labels,
+            Some(map(&[("team", "red"), (label::SCHEDULE_NAME, "nightly")]))
+        );
+        assert_eq!(backup.metadata.annotations, Some(map(&[("a", "b")])));
+        assert_eq!(backup.metadata.owner_references, None);
+
+        schedule.spec.use_owner_references_in_backup = Some(true);
+        schedule.spec.template = BackupSpec {
+            metadata: Some(BackupMetadata {
+                labels: Some(map(&[("of", "template")])),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let backup = from_schedule(&schedule, Some("mine"), now);
+        assert_eq!(backup.name_any(), "mine");
+        assert_eq!(
+            backup.metadata.labels,
+            Some(map(&[
+                ("of", "template"),
+                (label::SCHEDULE_NAME, "nightly")
+            ]))
+        );
+        assert_eq!(backup.metadata.owner_references.unwrap()[0].uid, "u");
+    }
+
+    #[test]
+    fn waiting_ends_at_the_four_last_phases() {
+        for word in BackupPhase::KNOWN {
+            let mut backup = Backup::new("velero", "b", BackupSpec::default());
+            backup.status = Some(BackupStatus {
+                phase: Some(BackupPhase::from(*word)),
+                progress: Some(BackupProgress {
+                    total_items: Some(9),
+                    items_backed_up: Some(4),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            });
+            let is_over =
+                ["Completed", "PartiallyFailed", "Failed", "FailedValidation"].contains(word);
+            let wanted = Step {
+                phase: (*word).to_owned(),
+                done: 4,
+                total: 9,
+                is_over,
+            };
+            assert_eq!(step(&backup), wanted);
+        }
+    }
+}

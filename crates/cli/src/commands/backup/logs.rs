@@ -1,0 +1,73 @@
+//! `bowline backup logs`: the log that the server kept with the backup.
+
+use std::io::Write;
+
+use anyhow::bail;
+use bowline_api::{
+    Duration,
+    v1::{Backup, BackupPhase, DownloadTargetKind},
+};
+use kube::Api;
+
+use crate::{
+    cluster::{Hinted, Plain, is_not_found},
+    context::Context,
+    download::{Downloader, Fetched, TrustArgs},
+    flags,
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The backup
+    name: String,
+
+    /// How long to wait for the server to answer
+    #[arg(long, default_value = "1m", value_parser = flags::span, value_name = "DURATION")]
+    timeout: Duration,
+
+    #[command(flatten)]
+    trust: TrustArgs,
+}
+
+pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyhow::Result<()> {
+    let client = ctx.client().await?;
+    let api: Api<Backup> = Api::namespaced(client.clone(), &ctx.namespace);
+    let name = &args.name;
+    let backup = match api.get(name).await {
+        Err(error) if is_not_found(&error) => bail!("backup \"{name}\" does not exist"),
+        other => other.plain()?,
+    };
+    let phase = backup.status.as_ref().and_then(|s| s.phase.as_ref());
+    if !phase.is_some_and(has_log) {
+        bail!(
+            "logs for backup \"{name}\" are not available until it's finished processing, please \
+             wait until the backup has a phase of Completed or Failed and try again"
+        );
+    }
+    let downloader = Downloader::new(ctx, &client, &args.trust, &backup).await?;
+    let timeout = args.timeout.to_std().map_err(Clone::clone)?;
+    let fetched = downloader
+        .fetch(DownloadTargetKind::BackupLog, timeout, out)
+        .await?;
+    match fetched {
+        Fetched::Whole => Ok(()),
+        Fetched::Missing => Err(Hinted::error(
+            "file not found",
+            format!("`bowline backup describe {name}` says how the backup ended"),
+        )),
+    }
+}
+
+/// Whether a backup in this phase has its log in the bucket.
+fn has_log(phase: &BackupPhase) -> bool {
+    matches!(
+        phase,
+        BackupPhase::Completed
+            | BackupPhase::PartiallyFailed
+            | BackupPhase::Failed
+            | BackupPhase::WaitingForPluginOperations
+            | BackupPhase::WaitingForPluginOperationsPartiallyFailed
+            | BackupPhase::Finalizing
+            | BackupPhase::FinalizingPartiallyFailed
+    )
+}

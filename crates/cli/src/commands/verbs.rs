@@ -1,0 +1,103 @@
+//! The other word order: `bowline get backups` for `bowline backup get`, and so on. The commands are
+//! the same; only their names are found in another way.
+
+use std::{io::Write, process::ExitCode};
+
+use clap::Subcommand;
+
+use super::{backup, location, schedule};
+use crate::context::Context;
+
+/// `bowline create …`.
+#[derive(Subcommand)]
+pub(crate) enum Create {
+    /// Create a backup
+    Backup(Box<backup::create::Args>),
+    /// Create a schedule
+    Schedule(Box<schedule::create::Args>),
+    /// Create a backup storage location
+    BackupLocation(Box<location::create::Args>),
+}
+
+/// `bowline get …`.
+#[derive(Subcommand)]
+pub(crate) enum Get {
+    /// Get backups
+    #[command(alias = "backup")]
+    Backups(backup::get::Args),
+    /// Get schedules
+    #[command(alias = "schedule")]
+    Schedules(schedule::get::Args),
+    /// Get backup storage locations
+    #[command(alias = "backup-location")]
+    BackupLocations(location::get::Args),
+}
+
+/// `bowline describe …`.
+#[derive(Subcommand)]
+pub(crate) enum Describe {
+    /// Describe backups
+    #[command(alias = "backup")]
+    Backups(backup::describe::Args),
+    /// Describe schedules
+    #[command(alias = "schedule")]
+    Schedules(schedule::describe::Args),
+}
+
+/// `bowline delete …`.
+#[derive(Subcommand)]
+pub(crate) enum Delete {
+    /// Delete backups
+    #[command(alias = "backups")]
+    Backup(backup::delete::Args),
+    /// Delete schedules
+    #[command(alias = "schedules")]
+    Schedule(schedule::delete::Args),
+    /// Delete backup storage locations
+    #[command(alias = "backup-locations")]
+    BackupLocation(location::delete::Args),
+}
+
+pub(crate) async fn create(
+    command: Create,
+    ctx: &Context,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    match command {
+        Create::Backup(args) => return backup::create::run(*args, ctx, out).await,
+        Create::Schedule(args) => schedule::create::run(*args, ctx, out).await?,
+        Create::BackupLocation(args) => location::create::run(*args, ctx, out).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) async fn get(command: Get, ctx: &Context, out: &mut dyn Write) -> anyhow::Result<()> {
+    match command {
+        Get::Backups(args) => backup::get::run(args, ctx, out).await,
+        Get::Schedules(args) => schedule::get::run(args, ctx, out).await,
+        Get::BackupLocations(args) => location::get::run(args, ctx, out).await,
+    }
+}
+
+pub(crate) async fn describe(
+    command: Describe,
+    ctx: &Context,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    match command {
+        Describe::Backups(args) => backup::describe::run(args, ctx, out).await,
+        Describe::Schedules(args) => schedule::describe::run(args, ctx, out).await,
+    }
+}
+
+pub(crate) async fn delete(
+    command: Delete,
+    ctx: &Context,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    match command {
+        Delete::Backup(args) => backup::delete::run(args, ctx, out).await,
+        Delete::Schedule(args) => schedule::delete::run(args, ctx, out).await,
+        Delete::BackupLocation(args) => location::delete::run(args, ctx, out).await,
+    }
+}

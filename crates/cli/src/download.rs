@@ -1,0 +1,271 @@
+//! Files of a backup: the server signs an address on request, and we fetch it.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::PathBuf,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bowline_api::v1::{
+    Backup, BackupStorageLocation, DownloadRequest, DownloadRequestSpec, DownloadTarget,
+    DownloadTargetKind,
+};
+use flate2::write::MultiGzDecoder;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, ResourceExt, api::PostParams};
+use tokio::time::Instant;
+
+use crate::{
+    cluster::{Hinted, Plain, is_not_found},
+    context::Context,
+    flags::{self, names::LONGEST_NAME},
+    say,
+};
+
+/// How to trust whoever holds the files.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct TrustArgs {
+    /// A file of certificates to trust; without it, those of the backup's location
+    #[arg(long, value_name = "FILE", value_parser = flags::path)]
+    cacert: Option<PathBuf>,
+
+    /// Do not check certificates; whoever is in between can read and change what is fetched
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", hide_default_value = true, value_parser = flags::truth,
+          action = clap::ArgAction::Set)]
+    insecure_skip_tls_verify: bool,
+}
+
+/// Whether a file was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fetched {
+    /// All of it went into the sink.
+    Whole,
+    /// The store has no such file.
+    Missing,
+}
+
+/// Fetches files of one backup.
+pub(crate) struct Downloader {
+    requests: Api<DownloadRequest>,
+    namespace: String,
+    backup: String,
+    http: reqwest::Client,
+}
+
+impl Downloader {
+    /// Finds out whom to trust. A location that is gone is an error: nobody could sign an address.
+    pub(crate) async fn new(
+        ctx: &Context,
+        client: &Client,
+        trust: &TrustArgs,
+        backup: &Backup,
+    ) -> anyhow::Result<Self> {
+        let configured = ctx.config.get("cacert").map(PathBuf::from);
+        let file = trust.cacert.clone().or(configured);
+        let of_location = location_certificate(client, &ctx.namespace, backup).await?;
+        let certificates = match file.filter(|path| !path.as_os_str().is_empty()) {
+            Some(path) => match (fs::read(&path), of_location) {
+                (Ok(bundle), _) => Some(bundle),
+                (Err(error), Some(bundle)) => {
+                    say(&format!(
+                        "Warning: Failed to open CA certificate file {}: {error}. \
+                         Using CA certificate from backup storage location instead.",
+                        path.display()
+                    ));
+                    Some(bundle)
+                }
+                (Err(error), None) => {
+                    return Err(error).with_context(|| format!("read cacert {}", path.display()));
+                }
+            },
+            None => of_location,
+        };
+        Ok(Self {
+            requests: Api::namespaced(client.clone(), &ctx.namespace),
+            namespace: ctx.namespace.clone(),
+            backup: backup.name_any(),
+            http: http_client(certificates.as_deref(), trust.insecure_skip_tls_verify)?,
+        })
+    }
+
+    /// Fetches a file and writes it to the sink, decompressed unless it is the archive.
+    pub(crate) async fn fetch(
+        &self,
+        kind: DownloadTargetKind,
+        timeout: Duration,
+        sink: &mut dyn Write,
+    ) -> anyhow::Result<Fetched> {
+        let is_archive = kind == DownloadTargetKind::BackupContents;
+        let url = self.signed_url(kind, timeout).await?;
+        let mut answer = match self.http.get(&url).send().await {
+            Ok(answer) => answer,
+            Err(error) => return Err(explained(error)),
+        };
+        match answer.status() {
+            status if status.is_success() => {}
+            reqwest::StatusCode::NOT_FOUND => return Ok(Fetched::Missing),
+            _ => bail!(
+                "request failed: {}",
+                answer.text().await.unwrap_or_default()
+            ),
+        }
+        if is_archive {
+            while let Some(chunk) = answer.chunk().await.map_err(explained)? {
+                sink.write_all(&chunk)?;
+            }
+        } else {
+            let mut gunzip = MultiGzDecoder::new(sink);
+            while let Some(chunk) = answer.chunk().await.map_err(explained)? {
+                gunzip.write_all(&chunk).map_err(damaged)?;
+            }
+            gunzip.finish().map_err(damaged)?;
+        }
+        Ok(Fetched::Whole)
+    }
+
+    /// A small file, whole; none if it is missing.
+    pub(crate) async fn fetch_bytes(
+        &self,
+        kind: DownloadTargetKind,
+        timeout: Duration,
+    ) -> anyhow::Result<Option<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        match self.fetch(kind, timeout, &mut bytes).await? {
+            Fetched::Whole => Ok(Some(bytes)),
+            Fetched::Missing => Ok(None),
+        }
+    }
+
+    async fn signed_url(
+        &self,
+        kind: DownloadTargetKind,
+        timeout: Duration,
+    ) -> anyhow::Result<String> {
+        let spec = DownloadRequestSpec {
+            target: DownloadTarget {
+                kind,
+                name: self.backup.clone(),
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let unique = uuid::Uuid::new_v4().to_string();
+        let longest = LONGEST_NAME - unique.len() - 1;
+        let start = &self.backup[..self.backup.floor_char_boundary(longest)];
+        let name = format!("{start}-{unique}");
+        let request = DownloadRequest::new(&self.namespace, &name, spec);
+        self.requests
+            .create(&PostParams::default(), &request)
+            .await
+            .plain()?;
+        let deadline = Instant::now() + timeout;
+        let mut pause = Duration::from_millis(25);
+        loop {
+            let answered = self.requests.get(&name).await.plain()?;
+            let url = answered.status.and_then(|status| status.download_url);
+            if let Some(url) = url.filter(|url| !url.is_empty()) {
+                return Ok(url);
+            }
+            if Instant::now() + pause > deadline {
+                return Err(Hinted::error(
+                    "download request download url timeout, check the server's logs for errors. \
+                     backup storage location may not be available",
+                    "`bowline backup-location get` shows whether the location is available",
+                ));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(400));
+        }
+    }
+}
+
+/// The certificates that the backup's location wants to be trusted with.
+async fn location_certificate(
+    client: &Client,
+    namespace: &str,
+    backup: &Backup,
+) -> anyhow::Result<Option<Vec<u8>>> {
+    let Some(name) = backup
+        .spec
+        .storage_location
+        .as_deref()
+        .filter(|n| !n.is_empty())
+    else {
+        return Ok(None);
+    };
+    let locations: Api<BackupStorageLocation> = Api::namespaced(client.clone(), namespace);
+    let storage = locations.get(name).await.plain()?.spec.object_storage;
+    if let Some(reference) = &storage.ca_cert_ref {
+        match secret_value(client, namespace, &reference.name, &reference.key).await {
+            Ok(bundle) => return Ok(Some(bundle)),
+            Err(error) => say(&format!(
+                "WARNING: Error getting cacert from BSL: {error:#}"
+            )),
+        }
+    }
+    let Some(inline) = storage.ca_cert.filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    match BASE64_STANDARD.decode(inline) {
+        Ok(bundle) => Ok(Some(bundle)),
+        Err(error) => {
+            say(&format!("WARNING: Error getting cacert from BSL: {error}"));
+            Ok(None)
+        }
+    }
+}
+
+async fn secret_value(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    key: &str,
+) -> anyhow::Result<Vec<u8>> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let secret = match secrets.get(name).await {
+        Err(error) if is_not_found(&error) => bail!("secret {namespace}/{name} not found"),
+        other => other.plain()?,
+    };
+    let mut data = secret.data.unwrap_or_default();
+    data.remove(key)
+        .map(|value| value.0)
+        .with_context(|| format!("secret {namespace}/{name} has no key {key}"))
+}
+
+fn http_client(certificates: Option<&[u8]>, insecure: bool) -> anyhow::Result<reqwest::Client> {
+    let mut builder = reqwest::Client::builder().connect_timeout(Duration::from_secs(30));
+    if insecure {
+        builder = builder.tls_danger_accept_invalid_certs(true);
+    }
+    if let Some(bundle) = certificates {
+        let roots = reqwest::Certificate::from_pem_bundle(bundle)
+            .context("read the certificates to trust")?;
+        builder = builder.tls_certs_merge(roots);
+    }
+    builder.build().context("prepare to download")
+}
+
+/// A failed request, without its address: the address is a credential.
+fn explained(error: reqwest::Error) -> anyhow::Error {
+    let text = format!("{:#}", anyhow::Error::new(error.without_url()));
+    if text.contains("UnknownIssuer") || text.contains("certificate") {
+        Hinted::error(
+            format!("download: {text}"),
+            "trust the store with `--cacert <file>`, or set `--insecure-skip-tls-verify` \
+             if you trust everybody on the way",
+        )
+    } else {
+        anyhow::anyhow!("download: {text}")
+    }
+}
+
+fn damaged(error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => error.into(),
+        _ => anyhow::Error::new(error).context("decompress what was downloaded"),
+    }
+}

@@ -1,0 +1,15 @@
+//! Reconcilers on the embedded API server, with folders as buckets.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should say where"
+)]
+
+mod deletion;
+mod download;
+mod location;
+mod schedule;
+mod server_status;
+mod sync;
+
+mod scene;
