@@ -17,6 +17,7 @@
 pub mod bed;
 pub mod build;
 pub mod conformance;
+pub mod contents;
 pub mod fill;
 pub mod leftovers;
 pub mod measure;
@@ -26,6 +27,7 @@ pub mod run;
 pub mod scenarios;
 pub mod scene;
 pub mod servers;
+pub mod zoo;
 
 mod cache;
 mod image;

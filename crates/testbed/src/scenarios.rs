@@ -1,5 +1,6 @@
 //! The promises, one story each.
 
+mod archives;
 mod beds;
 mod conformance;
 mod crds;
@@ -35,6 +36,9 @@ pub const ALL: &[Scenario] = &[
     }),
     on(BOTH, "velero-as-a-process", |scene| {
         Box::pin(velero::as_a_process(scene))
+    }),
+    on(API, "same-archives", |scene| {
+        Box::pin(archives::same(scene))
     }),
     on(NODE, "pods-run", |scene| Box::pin(pods::run(scene))),
     on(NODE, "velero-in-the-cluster", |scene| {
