@@ -2,8 +2,10 @@
 
 mod archives;
 mod beds;
+mod command_lines;
 mod conformance;
 mod crds;
+mod exchange;
 mod pods;
 mod velero;
 
@@ -39,6 +41,15 @@ pub const ALL: &[Scenario] = &[
     }),
     on(API, "same-archives", |scene| {
         Box::pin(archives::same(scene))
+    }),
+    on(API, "velero-reads-ours", |scene| {
+        Box::pin(exchange::velero_reads_ours(scene))
+    }),
+    on(API, "velero-cli-on-ours", |scene| {
+        Box::pin(command_lines::velero_on_ours(scene))
+    }),
+    on(API, "our-cli-on-velero", |scene| {
+        Box::pin(command_lines::ours_on_velero(scene))
     }),
     on(NODE, "pods-run", |scene| Box::pin(pods::run(scene))),
     on(NODE, "velero-in-the-cluster", |scene| {
