@@ -108,21 +108,22 @@ impl Downloader {
         match answer.status() {
             status if status.is_success() => {}
             reqwest::StatusCode::NOT_FOUND => return Ok(Fetched::Missing),
-            _ => bail!(
-                "request failed: {}",
-                answer.text().await.unwrap_or_default()
-            ),
+            _ => {
+                let body = answer.text().await.unwrap_or_default();
+                let start: String = body.chars().take(1000).collect();
+                bail!("request failed: {start}");
+            }
         }
         if is_archive {
             while let Some(chunk) = answer.chunk().await.map_err(explained)? {
                 sink.write_all(&chunk)?;
             }
         } else {
-            let mut gunzip = MultiGzDecoder::new(sink);
+            let mut gunzip = Gunzip::new(sink);
             while let Some(chunk) = answer.chunk().await.map_err(explained)? {
-                gunzip.write_all(&chunk).map_err(damaged)?;
+                gunzip.write(&chunk)?;
             }
-            gunzip.finish().map_err(damaged)?;
+            gunzip.finish()?;
         }
         Ok(Fetched::Whole)
     }
@@ -237,7 +238,10 @@ async fn secret_value(
 }
 
 fn http_client(certificates: Option<&[u8]>, insecure: bool) -> anyhow::Result<reqwest::Client> {
-    let mut builder = reqwest::Client::builder().connect_timeout(Duration::from_secs(30));
+    let mut builder = reqwest::Client::builder()
+        .connect_timeout(Duration::from_secs(30))
+        // Between two pieces, not for the whole.
+        .read_timeout(Duration::from_secs(60));
     if insecure {
         builder = builder.tls_danger_accept_invalid_certs(true);
     }
@@ -263,9 +267,66 @@ fn explained(error: reqwest::Error) -> anyhow::Error {
     }
 }
 
+/// Decompresses chunks as they come; the last word is whether it was all of it.
+struct Gunzip<'a> {
+    inner: MultiGzDecoder<&'a mut dyn Write>,
+    is_empty: bool,
+}
+
+impl<'a> Gunzip<'a> {
+    fn new(sink: &'a mut dyn Write) -> Self {
+        Self {
+            inner: MultiGzDecoder::new(sink),
+            is_empty: true,
+        }
+    }
+
+    fn write(&mut self, chunk: &[u8]) -> anyhow::Result<()> {
+        self.is_empty &= chunk.is_empty();
+        self.inner.write_all(chunk).map_err(damaged)
+    }
+
+    fn finish(mut self) -> anyhow::Result<()> {
+        if self.is_empty {
+            bail!("decompress what was downloaded: the file is empty");
+        }
+        self.inner.try_finish().map_err(damaged)
+    }
+}
+
 fn damaged(error: io::Error) -> anyhow::Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe => error.into(),
         _ => anyhow::Error::new(error).context("decompress what was downloaded"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::{Compression, write::GzEncoder};
+
+    use super::*;
+
+    #[test]
+    fn half_a_file_is_an_error_and_never_half_a_success() {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(&b"a line of the log\n".repeat(100)).unwrap();
+        let whole = gzip.finish().unwrap();
+        let decompress = |bytes: &[u8]| {
+            let mut out = Vec::new();
+            let mut gunzip = Gunzip::new(&mut out);
+            let chunks = bytes.chunks(7).try_for_each(|chunk| gunzip.write(chunk));
+            chunks.and_then(|()| gunzip.finish()).map(|()| out.len())
+        };
+        assert_eq!(decompress(&whole).unwrap(), 1800);
+        for length in 0..whole.len() {
+            assert!(decompress(&whole[..length]).is_err(), "{length} bytes");
+        }
+        let mut damaged = whole.clone();
+        damaged[20] ^= 0xff;
+        assert!(decompress(&damaged).is_err());
+        assert!(decompress(b"not gzip at all").is_err());
+        let twice = [whole.clone(), whole].concat();
+        assert_eq!(decompress(&twice).unwrap(), 3600);
     }
 }

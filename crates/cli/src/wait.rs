@@ -90,7 +90,8 @@ impl Display {
         if !is_terminal {
             return Self::Lines(Throttle::default());
         }
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_style(style(0));
         bar.enable_steady_tick(Duration::from_millis(200));
         Self::Bar(bar)
     }
@@ -98,16 +99,12 @@ impl Display {
     fn show(&mut self, step: &Step, out: &mut dyn Write) -> std::io::Result<()> {
         match self {
             Self::Bar(bar) => {
-                let template = match step.total {
-                    0 => "{spinner} {msg} {elapsed}",
-                    _ => "{spinner} {msg} [{bar:30}] {pos}/{len} items {percent}% {elapsed}",
-                };
-                if let Ok(style) = ProgressStyle::with_template(template) {
-                    bar.set_style(style.progress_chars("=> "));
-                }
-                bar.set_length(step.total);
-                bar.set_position(step.done);
                 bar.set_message(step.phase.clone());
+                if bar.length().unwrap_or_default() != step.total {
+                    bar.set_style(style(step.total));
+                    bar.set_length(step.total);
+                }
+                bar.set_position(step.done);
             }
             Self::Lines(throttle) => {
                 if let Some(line) = throttle.line(step, Instant::now()) {
@@ -124,6 +121,17 @@ impl Display {
             bar.finish_and_clear();
         }
     }
+}
+
+/// A bar once the total is known, a spinner until then.
+fn style(total: u64) -> ProgressStyle {
+    let template = match total {
+        0 => "{spinner} {msg} {elapsed}",
+        _ => "{spinner} {msg} [{bar:30}] {pos}/{len} items {percent}% {elapsed}",
+    };
+    let style = ProgressStyle::with_template(template);
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    style.progress_chars("=> ")
 }
 
 /// Decides which steps are worth a line.

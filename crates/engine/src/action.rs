@@ -12,6 +12,8 @@ use bowline_api::v1::Backup;
 use kube::Client;
 use serde_json::Value;
 
+pub(crate) use pod::claims;
+
 use crate::{discovery::Resource, list, object::Facts};
 
 /// An object that another one brings along.

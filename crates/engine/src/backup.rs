@@ -9,10 +9,12 @@
 //!
 //! Nothing here knows where the archive goes, nor writes to the cluster.
 
+mod block;
 mod item;
 mod plan;
 mod sink;
 mod track;
+pub mod update;
 pub mod validate;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -33,12 +35,14 @@ pub use track::Progress;
 
 use crate::{
     action::{self, BackupItemAction},
-    discovery::{Discovery, Versions},
+    discovery::{Discovery, Resource, Versions},
+    hooks::{Exec, SpecHooks},
     list::{self, Query},
     log::{About, Log},
     policy::Policies,
     select::{LiveNamespace, Selection},
 };
+use block::Hooks;
 use item::Run;
 
 /// A backup to make.
@@ -52,6 +56,8 @@ pub struct Job {
     pub policies: Option<Arc<Policies>>,
     /// Actions besides the built-in ones; they run after those.
     pub actions: Vec<Arc<dyn BackupItemAction>>,
+    /// Runs hooks.
+    pub exec: Arc<dyn Exec>,
     /// How it is done.
     pub settings: Settings,
     /// Told how far it is.
@@ -172,7 +178,12 @@ async fn make(job: Job, archive: Writer) -> Result<Outcome, Error> {
         }
     };
     actions.extend(job.actions.iter().cloned());
-    let (run, joining) = Run::start(&job, archive, discovery, selection, actions);
+    let hooks = SpecHooks::new(spec.hooks.as_ref(), |kind| {
+        discovery.resolve(kind).map(Resource::group_resource)
+    })
+    .map_err(Error::Filters)?;
+    let hooks = Hooks::new(hooks, Arc::clone(&job.exec));
+    let (run, joining) = Run::start(&job, archive, discovery, selection, actions, hooks);
     let run = Arc::new(run);
     stream::iter(plan)
         .map(|listing| tokio::spawn(Arc::clone(&run).listing(listing)))

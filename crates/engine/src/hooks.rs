@@ -136,6 +136,12 @@ impl SpecHooks {
         Ok(Self { entries })
     }
 
+    /// Whether the spec has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// The hooks that a pod has for a phase, in the order to run them.
     #[must_use]
     pub fn of_pod(&self, pod: &Value, phase: Phase) -> Vec<Hook> {

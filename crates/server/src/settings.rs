@@ -48,10 +48,15 @@ const NOT_FOR_RESTORES: [&str; 6] = [
 #[command(args_override_self = true)]
 pub struct Settings {
     /// What to log: everything from this level on.
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    #[arg(long, value_name = "LEVEL", default_value = "info", ignore_case = true)]
     pub log_level: LogLevel,
     /// How log lines look: text or json.
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        ignore_case = true
+    )]
     pub log_format: LogFormat,
     /// Where metrics are served.
     #[arg(long, value_name = "ADDRESS", default_value = ":8085")]

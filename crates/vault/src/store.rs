@@ -41,7 +41,7 @@ pub trait ObjectStore: Send + Sync + Debug {
     /// Stores an object. It is visible only once it is whole: when `body` ends in an error, or the
     /// call is dropped, nothing is.
     async fn put(&self, key: &str, body: ByteStream) -> Result<()>;
-    /// Reads an object; [`Error::NotFound`](crate::Error::NotFound) when there is none.
+    /// Reads an object; [`Error::NotFound`] when there is none.
     async fn get(&self, key: &str) -> Result<ByteStream>;
     /// Whether there is such an object.
     async fn exists(&self, key: &str) -> Result<bool>;

@@ -12,10 +12,10 @@ fn bucket(root: &std::path::Path) -> Bucket {
         "config": {"path": root},
     }});
     open(&Location {
-        object: serde_json::from_value(location).unwrap(),
+        object: serde_json::from_value(location).expect("a location"),
         ..Default::default()
     })
-    .unwrap()
+    .expect("a folder opens")
 }
 
 /// Not a test by itself: the process that is ended.

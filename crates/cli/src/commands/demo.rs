@@ -1,8 +1,13 @@
 //! `bowline demo`: a cluster that is not there, with a sample application in it.
 
+mod backup;
 mod node;
 
-use std::{io::Write, path::PathBuf, time::Instant};
+use std::{
+    io::{IsTerminal, Write},
+    path::PathBuf,
+    time::Instant,
+};
 
 use anyhow::Context;
 use bowline_api::crd;
@@ -25,6 +30,10 @@ pub(crate) struct Args {
     /// End once everything has been shown
     #[arg(long)]
     exit: bool,
+
+    /// A folder for the backups, which stays; without it, a temporary one
+    #[arg(long, value_name = "FOLDER")]
+    into: Option<PathBuf>,
 
     /// Where to listen for kubectl; port 0 picks a free one
     #[arg(long, default_value = "127.0.0.1:0")]
@@ -68,6 +77,9 @@ pub(crate) async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> 
     )?;
     let mut node = tokio::spawn(node::run(client.clone(), folder.path.clone()));
     show(&client, out).await?;
+    let bucket = args.into.unwrap_or_else(|| folder.path.join("backups"));
+    let backups = backup::Server::start(&client, &bucket).await?;
+    backup::show(&client, &bucket, std::io::stdout().is_terminal(), out).await?;
     writeln!(out, "Ready after {:.1} s.", began.elapsed().as_secs_f64())?;
 
     if !args.exit {
@@ -75,7 +87,7 @@ pub(crate) async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> 
         for words in [
             "get pods,pvc,services -n shop",
             "describe pod database-0 -n shop",
-            "api-resources --api-group velero.io",
+            "get backups,backupstoragelocations -n velero",
         ] {
             writeln!(out, "  kubectl --server http://{address} {words}")?;
         }
@@ -90,6 +102,7 @@ pub(crate) async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> 
             ended = node_failed(&mut node) => return ended,
         }
     }
+    backups.stop().await?;
     node.abort();
     let _ = end.send(());
     serving.await??;

@@ -1,7 +1,13 @@
 //! What the tests run against: an embedded Kubernetes API on a socket, a folder of files behind HTTP
 //! in place of a bucket, and somebody who signs addresses as the server would.
 
-use std::{collections::BTreeMap, fs, io::Read, path::PathBuf, process::Stdio};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{Read, Write},
+    path::PathBuf,
+    process::Stdio,
+};
 
 use axum::{Router, extract::Path, http::StatusCode, routing::get};
 use bowline_api::{
@@ -10,7 +16,7 @@ use bowline_api::{
     v1::{DownloadRequest, DownloadTargetKind},
 };
 use bowline_apiserver::ApiServer;
-use flate2::read::GzDecoder;
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use futures::StreamExt;
 use kube::{
     Api, Client, ResourceExt,
@@ -87,6 +93,16 @@ impl Bed {
     pub(crate) fn with(self, file: &str) -> Self {
         for object in golden_objects(file) {
             self.server.load(&object).unwrap();
+        }
+        self
+    }
+
+    /// The same, with the objects of a backup that was made up for tests.
+    pub(crate) fn with_made_up(self, backup: &str) -> Self {
+        let path = made_up().join(backup).join("objects.json");
+        let list: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+        for object in list["items"].as_array().unwrap() {
+            self.server.load(object).unwrap();
         }
         self
     }
@@ -213,11 +229,25 @@ pub(crate) fn golden_objects(file: &str) -> Vec<Value> {
 }
 
 async fn bucket_file(Path((backup, file)): Path<(String, String)>) -> (StatusCode, Vec<u8>) {
-    let path = golden().join("bucket/backups").join(backup).join(file);
+    let path = golden().join("bucket/backups").join(&backup).join(&file);
+    if let Ok(bytes) = fs::read(path) {
+        return (StatusCode::OK, bytes);
+    }
+    // Those made up for tests are kept as text.
+    let text = file.replace(".json", "").replace(".gz", ".json");
+    let path = made_up().join(&backup).join(text);
     match fs::read(path) {
-        Ok(bytes) => (StatusCode::OK, bytes),
+        Ok(bytes) => {
+            let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+            gzip.write_all(&bytes).unwrap();
+            (StatusCode::OK, gzip.finish().unwrap())
+        }
         Err(_) => (StatusCode::NOT_FOUND, Vec::new()),
     }
+}
+
+fn made_up() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
 fn suffix(kind: &DownloadTargetKind) -> &'static str {

@@ -52,6 +52,7 @@ async fn bed() -> Bed {
     }
     bed.with_pod_volumes_of("badhook")
         .with_pod_volumes_of("everything")
+        .with_made_up("rich")
 }
 
 /// What Bowline prints for a recorded command, and what Velero printed.
@@ -74,6 +75,7 @@ async fn descriptions_are_velero_s_to_the_letter() {
         "everything",
         "plain",
         "ghost",
+        "rich",
     ] {
         for form in ["", "-details"] {
             let file = format!("backup-describe-{backup}{form}");
@@ -122,7 +124,9 @@ async fn deletions_that_failed_are_shown() {
 #[tokio::test(flavor = "multi_thread")]
 async fn structured_descriptions_have_velero_s_keys_and_more() {
     let bed = bed().await;
-    for backup in ["basic", "hooked", "badhook", "dup", "plain", "ghost"] {
+    for backup in [
+        "basic", "hooked", "badhook", "dup", "plain", "ghost", "rich",
+    ] {
         let (ours, theirs) = both(&bed, &format!("backup-describe-{backup}-json")).await;
         assert!(ours.starts_with("{\n    \""), "{ours}");
         let mut json: Value = serde_json::from_str(&ours).unwrap();
@@ -141,9 +145,14 @@ async fn structured_descriptions_have_velero_s_keys_and_more() {
             "itemOperationTimeout",
             "orLabelSelector",
             "scopedResources",
+            "uploaderConfig",
         ];
         fields(&mut json, "spec", &more);
-        fields(&mut json, "status", &["failureReason"]);
+        fields(
+            &mut json,
+            "status",
+            &["backupItemOperations", "failureReason"],
+        );
         let theirs: Value = serde_json::from_str(&theirs).unwrap();
         if theirs.get("deletionAttempts").is_none() {
             json.as_object_mut().unwrap().remove("deletionAttempts");

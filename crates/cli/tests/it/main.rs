@@ -12,3 +12,4 @@ mod golden;
 mod install;
 mod location;
 mod schedule;
+mod trust;

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Job, Progress, Settings,
+    block::Hooks,
     plan::{List, Listing},
     sink::{Joining, Sink},
     track::Tracker,
@@ -38,17 +39,21 @@ const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// A backup while it runs.
 pub(super) struct Run {
-    client: Client,
+    pub(super) client: Client,
     backup: Arc<Backup>,
     settings: Settings,
     progress: Arc<Progress>,
-    log: Log,
+    pub(super) log: Log,
+    pub(super) hooks: Hooks,
     discovery: Discovery,
     selection: Selection,
     actions: Vec<Arc<dyn BackupItemAction>>,
     tracker: Tracker,
     sink: Sink,
 }
+
+/// A resource's place in the discovery.
+pub(super) type At = usize;
 
 /// Whether an object is in the archive, or rightly not; false when it should be and is not.
 type Fine = bool;
@@ -60,6 +65,7 @@ impl Run {
         discovery: Discovery,
         selection: Selection,
         actions: Vec<Arc<dyn BackupItemAction>>,
+        hooks: Hooks,
     ) -> (Self, Joining) {
         let now = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default();
         let (sink, joining) = Sink::start(archive, now);
@@ -69,6 +75,7 @@ impl Run {
             settings: job.settings,
             progress: Arc::clone(&job.progress),
             log: job.log.clone(),
+            hooks,
             discovery,
             selection,
             actions,
@@ -83,15 +90,23 @@ impl Run {
     }
 
     pub(super) fn hook_status(&self) -> HookStatus {
-        HookStatus::default()
+        self.hooks.tracker.status()
     }
 
-    fn resource(&self, at: usize) -> &Resource {
+    pub(super) fn resource(&self, at: At) -> &Resource {
         &self.discovery.resources[at]
     }
 
-    fn place(&self, at: usize, namespace: &str, name: &str) -> About {
+    pub(super) fn place(&self, at: At, namespace: &str, name: &str) -> About {
         About::object(&self.resource(at).group_resource(), namespace, name)
+    }
+
+    pub(super) fn is_taken(&self, at: At, namespace: &str, name: &str) -> bool {
+        self.tracker.is_claimed(at, namespace, name)
+    }
+
+    pub(super) fn drop_item(&self, at: At, namespace: &str, name: &str) {
+        self.tracker.dropped(at, namespace, name);
     }
 
     /// Copies what the lists of one resource bring.
@@ -106,7 +121,7 @@ impl Run {
             .await;
     }
 
-    async fn list(self: &Arc<Self>, at: usize, list: List) {
+    async fn list(self: &Arc<Self>, at: At, list: List) {
         let namespace = list.namespace.as_deref();
         let query = Query {
             path: self.resource(at).path(namespace),
@@ -156,7 +171,7 @@ impl Run {
     }
 
     /// Packs the objects that need nothing but copying. Returns the others as they came.
-    fn pack(&self, at: usize, batch: &list::Batch) -> (Option<Packed>, Vec<Vec<u8>>) {
+    fn pack(&self, at: At, batch: &list::Batch) -> (Option<Packed>, Vec<Vec<u8>>) {
         let resource = self.resource(at);
         let (api_version, kind) = (resource.api_version(), resource.kind.as_str());
         let actions = self.actions_for(resource);
@@ -202,7 +217,7 @@ impl Run {
         all.filter(|action| action.applies_to(resource)).collect()
     }
 
-    fn log_stored(&self, at: usize, namespace: &str, name: &str) {
+    fn log_stored(&self, at: At, namespace: &str, name: &str) {
         if self.log.takes(Level::Debug) {
             let about = self.place(at, namespace, name);
             self.log.write(Level::Debug, "Backed up item", &about);
@@ -210,7 +225,7 @@ impl Run {
     }
 
     /// Whether an object is not for this backup; says so where somebody would wonder.
-    fn is_left(&self, at: usize, facts: &Facts<'_>, insisted: bool) -> bool {
+    fn is_left(&self, at: At, facts: &Facts<'_>, insisted: bool) -> bool {
         match self.selection.admits(self.resource(at), facts, insisted) {
             Ok(()) => false,
             Err(left) => {
@@ -227,68 +242,97 @@ impl Run {
     }
 
     fn has_hooks(&self, resource: &Resource, facts: &Facts<'_>) -> bool {
-        let _ = (resource, facts);
-        false
+        resource.group.is_empty() && resource.plural == "pods" && self.hooks.concern(facts)
     }
 
-    async fn one_by_one(&self, at: usize, objects: Vec<Vec<u8>>) {
+    async fn one_by_one(&self, at: At, objects: Vec<Vec<u8>>) {
+        let may_have_hooks = self.resource(at).group_resource() == "pods";
         stream::iter(objects)
             .for_each_concurrent(PARALLEL_ITEMS, |raw| async move {
-                self.object(at, raw, false).await;
+                if may_have_hooks {
+                    self.block(at, vec![raw]).await;
+                } else {
+                    self.object(at, raw, false, false).await;
+                }
             })
             .await;
     }
 
-    /// Takes an object on, unless it is somebody else's or not for this backup.
+    /// Takes an object on, unless it is somebody else's or not for this backup: then none. Returns
+    /// its namespace and name.
+    pub(super) fn take_on(&self, at: At, raw: &[u8], insisted: bool) -> Option<(String, String)> {
+        let mut scratch = Vec::new();
+        let facts = match Canonical::default().write(raw, "", "", &mut scratch) {
+            Ok(facts) => facts,
+            Err(error) => {
+                let about = self.place(at, "", "").because(error);
+                self.log.error("Error backing up item", &about);
+                return None;
+            }
+        };
+        if self.is_left(at, &facts, insisted) {
+            return None;
+        }
+        let (namespace, name) = (facts.namespace().into_owned(), facts.name().into_owned());
+        self.tracker
+            .claim(at, &namespace, &name)
+            .then_some((namespace, name))
+    }
+
+    /// Takes an object on and stores it. `at_once`: with what it brings along, rather than when a
+    /// list comes to that.
     fn object(
         &self,
-        at: usize,
+        at: At,
         raw: Vec<u8>,
         insisted: bool,
+        at_once: bool,
     ) -> Pin<Box<dyn Future<Output = Fine> + Send + '_>> {
         Box::pin(async move {
-            let mut scratch = Vec::new();
-            let facts = match Canonical::default().write(&raw, "", "", &mut scratch) {
-                Ok(facts) => facts,
-                Err(error) => {
-                    let about = self.place(at, "", "").because(error);
-                    self.log.error("Error backing up item", &about);
-                    return false;
-                }
-            };
-            if self.is_left(at, &facts, insisted) {
-                return true;
-            }
-            let (namespace, name) = (facts.namespace().into_owned(), facts.name().into_owned());
-            if !self.tracker.claim(at, &namespace, &name) {
-                return true;
-            }
-            match self.store(at, &facts).await {
-                Ok(true) => {
-                    self.tracker.stored(at, &namespace, &name);
-                    self.progress.more(1);
-                    self.log_stored(at, &namespace, &name);
-                    true
-                }
-                Ok(false) => {
-                    self.tracker.dropped(at, &namespace, &name);
-                    true
-                }
-                Err(why) => {
-                    self.tracker.dropped(at, &namespace, &name);
-                    let about = self.place(at, &namespace, &name).because(why);
-                    self.log.error("Error backing up item", &about);
-                    false
-                }
+            match self.take_on(at, &raw, insisted) {
+                Some((namespace, name)) => self.settle(at, &raw, &namespace, &name, at_once).await,
+                None => true,
             }
         })
     }
 
+    /// Stores an object that was taken on, or says why not.
+    pub(super) async fn settle(
+        &self,
+        at: At,
+        raw: &[u8],
+        namespace: &str,
+        name: &str,
+        at_once: bool,
+    ) -> Fine {
+        match self.store(at, raw, at_once).await {
+            Ok(true) => {
+                self.tracker.stored(at, namespace, name);
+                self.progress.more(1);
+                self.log_stored(at, namespace, name);
+                true
+            }
+            Ok(false) => {
+                self.tracker.dropped(at, namespace, name);
+                true
+            }
+            Err(why) => {
+                self.tracker.dropped(at, namespace, name);
+                let about = self.place(at, namespace, name).because(why);
+                self.log.error("Error backing up item", &about);
+                false
+            }
+        }
+    }
+
     /// Runs the actions and writes what they leave; false when they want it left out.
-    async fn store(&self, at: usize, facts: &Facts<'_>) -> Result<bool, String> {
+    async fn store(&self, at: At, raw: &[u8], at_once: bool) -> Result<bool, String> {
         let resource = self.resource(at);
-        let mut object: Value =
-            serde_json::from_slice(facts.raw).map_err(|error| error.to_string())?;
+        let mut scratch = Vec::new();
+        let facts = Canonical::default()
+            .write(raw, "", "", &mut scratch)
+            .map_err(|error| error.to_string())?;
+        let mut object: Value = serde_json::from_slice(raw).map_err(|error| error.to_string())?;
         if let Value::Object(fields) = &mut object {
             let api_version = || Value::String(resource.api_version());
             fields.entry("apiVersion").or_insert_with(api_version);
@@ -296,7 +340,7 @@ impl Run {
             fields.entry("kind").or_insert_with(kind);
         }
         for action in self.actions_for(resource) {
-            if !action.concerns(facts) {
+            if !action.concerns(&facts) {
                 continue;
             }
             let executed = action
@@ -306,7 +350,7 @@ impl Run {
             object = executed.object;
             let insisted = take_annotation(&mut object, annotation::BACKUP_MUST_INCLUDE);
             for related in executed.related {
-                if !self.bring(&related, insisted).await {
+                if !self.bring(&related, insisted, at_once).await {
                     return Err(format!(
                         "{} {} could not be backed up",
                         related.group_resource,
@@ -327,7 +371,7 @@ impl Run {
     }
 
     /// Sees to it that an object that another one needs is in the backup too.
-    async fn bring(&self, related: &Related, insisted: bool) -> Fine {
+    async fn bring(&self, related: &Related, insisted: bool, at_once: bool) -> Fine {
         let Related {
             group_resource,
             namespace,
@@ -345,11 +389,11 @@ impl Run {
         if self.tracker.is_claimed(at, namespace, name) {
             return true;
         }
-        if !insisted && self.will_be_listed(at, namespace) {
+        if !insisted && !at_once && self.will_be_listed(at, namespace) {
             self.tracker.expect(at, namespace, name);
             return true;
         }
-        self.fetch(at, namespace, name, insisted).await
+        self.fetch(at, namespace, name, insisted, at_once).await
     }
 
     fn position(&self, group_resource: &str) -> Option<usize> {
@@ -357,7 +401,7 @@ impl Run {
         self.discovery.resources.iter().position(|r| r == found)
     }
 
-    fn will_be_listed(&self, at: usize, namespace: &str) -> bool {
+    fn will_be_listed(&self, at: At, namespace: &str) -> bool {
         let resource = self.resource(at);
         let place = resource.namespaced.then_some(namespace);
         self.selection.collects(resource)
@@ -366,9 +410,16 @@ impl Run {
     }
 
     /// Reads an object and takes it on.
-    async fn fetch(&self, at: usize, namespace: &str, name: &str, insisted: bool) -> Fine {
+    async fn fetch(
+        &self,
+        at: At,
+        namespace: &str,
+        name: &str,
+        insisted: bool,
+        at_once: bool,
+    ) -> Fine {
         match self.read(at, namespace, name).await {
-            Ok(Some(raw)) => self.object(at, raw, insisted).await,
+            Ok(Some(raw)) => self.object(at, raw, insisted, at_once).await,
             Ok(None) => {
                 let about = self.place(at, namespace, name);
                 let why = "Additional item was not found in Kubernetes API, can't back it up";
@@ -383,9 +434,9 @@ impl Run {
         }
     }
 
-    async fn read(
+    pub(super) async fn read(
         &self,
-        at: usize,
+        at: At,
         namespace: &str,
         name: &str,
     ) -> Result<Option<Vec<u8>>, kube::Error> {
@@ -401,22 +452,18 @@ impl Run {
     }
 
     /// Objects that the spec wants first, in its order.
-    async fn ordered(&self, at: usize) {
+    async fn ordered(&self, at: At) {
         let plural = &self.resource(at).plural;
         let ordered = self.backup.spec.ordered_resources.as_ref();
         let Some(names) = ordered.and_then(|ordered| ordered.get(plural)) else {
             return;
         };
-        for item in names
-            .split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-        {
+        let mut found = Vec::new();
+        let names = names.split(',').map(str::trim);
+        for item in names.filter(|item| !item.is_empty()) {
             let (namespace, name) = item.split_once('/').unwrap_or(("", item));
             match self.read(at, namespace, name).await {
-                Ok(Some(raw)) => {
-                    self.object(at, raw, false).await;
-                }
+                Ok(Some(raw)) => found.push(raw),
                 Ok(None) => {
                     let why = format!("Cannot find resource '{item}'.");
                     self.log.warning(&why, &About::default());
@@ -427,13 +474,21 @@ impl Run {
                 }
             }
         }
+        if plural == "pods" {
+            // Ordered pods are one block: all are frozen before the first is taken.
+            self.block(at, found).await;
+        } else {
+            for raw in found {
+                self.object(at, raw, false, false).await;
+            }
+        }
     }
 
     /// After the lists: what was expected of them and did not come, namespaces, definitions.
     pub(super) async fn rest(&self, live: &[LiveNamespace]) {
         stream::iter(self.tracker.missing())
             .for_each_concurrent(PARALLEL_ITEMS, |(at, namespace, name)| async move {
-                self.fetch(at, &namespace, &name, false).await;
+                self.fetch(at, &namespace, &name, false, false).await;
             })
             .await;
         self.namespaces(live).await;
@@ -455,7 +510,7 @@ impl Run {
         let wanted: Vec<String> = wanted.map(|ns| ns.name.clone()).collect();
         stream::iter(wanted)
             .for_each_concurrent(PARALLEL_ITEMS, |namespace| async move {
-                self.fetch(at, "", &namespace, false).await;
+                self.fetch(at, "", &namespace, false, false).await;
             })
             .await;
     }
@@ -477,7 +532,7 @@ impl Run {
             let name = resource.group_resource();
             match self.read(at, "", &name).await {
                 Ok(Some(raw)) => {
-                    self.object(at, raw, false).await;
+                    self.object(at, raw, false, false).await;
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -498,7 +553,12 @@ impl Run {
 }
 
 /// Where an object stands in the archive.
-fn paths(resource: &Resource, api_version: &str, namespace: &str, name: &str) -> Vec<String> {
+pub(super) fn paths(
+    resource: &Resource,
+    api_version: &str,
+    namespace: &str,
+    name: &str,
+) -> Vec<String> {
     let version = match api_version.rsplit('/').next() {
         Some(own) if !own.is_empty() => own,
         _ => &resource.version,

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::{
     discovery::{Discovery, Resource},
     list::{self, Query},
-    log::{About, Log},
+    log::{About, Level, Log},
     select::Selection,
 };
 
@@ -50,7 +50,7 @@ pub(super) async fn make(
     log: &Log,
 ) -> Vec<Listing> {
     let resources = collected(discovery, selection);
-    let mut listings: Vec<Option<Listing>> = stream::iter(resources)
+    let listings: Vec<Option<Listing>> = stream::iter(resources)
         .map(|at| {
             let scope = Scope {
                 client,
@@ -64,8 +64,16 @@ pub(super) async fn make(
         .buffered(PARALLEL)
         .collect()
         .await;
-    listings.retain(Option::is_some);
-    listings.into_iter().flatten().collect()
+    let listings: Vec<Listing> = listings.into_iter().flatten().collect();
+    for listing in &listings {
+        let about = About {
+            resource: Some(discovery.resources[listing.resource].group_resource()),
+            ..About::default()
+        };
+        let message = format!("Collected {} items", listing.total);
+        log.write(Level::Info, &message, &about);
+    }
+    listings
 }
 
 /// Resources to list, pods and their volumes first. What two groups serve under two names is taken

@@ -4,6 +4,7 @@ use bowline_api::v1::{Backup, BackupSpec};
 use bowline_apiserver::ApiServer;
 use bowline_engine::{
     backup::{self, Job, Outcome, Progress, Settings},
+    hooks::{Exec, Output},
     log::{Level, Log, Written},
 };
 use bowline_vault::archive::write;
@@ -26,6 +27,36 @@ async fn cluster(objects: &[Value]) -> ApiServer {
     server
 }
 
+/// Plays the part of the containers: remembers what was run, and fails what is to fail.
+#[derive(Default)]
+struct Script(std::sync::Mutex<Vec<String>>);
+
+#[async_trait::async_trait]
+impl Exec for Script {
+    async fn exec(
+        &self,
+        namespace: &str,
+        pod: &str,
+        _: &str,
+        command: &[String],
+    ) -> Result<Output, String> {
+        let command = command.join(" ");
+        self.0
+            .lock()
+            .unwrap()
+            .push(format!("{namespace}/{pod}: {command}"));
+        Ok(Output {
+            stdout: String::new(),
+            stderr: String::new(),
+            result: if command == "fail" {
+                Err("exit code 1".to_owned())
+            } else {
+                Ok(())
+            },
+        })
+    }
+}
+
 struct Made {
     entries: BTreeMap<String, Value>,
     outcome: Outcome,
@@ -34,6 +65,10 @@ struct Made {
 }
 
 async fn back_up(server: &ApiServer, spec: Value) -> Made {
+    back_up_with(server, spec, Arc::new(Script::default())).await
+}
+
+async fn back_up_with(server: &ApiServer, spec: Value, exec: Arc<dyn Exec>) -> Made {
     let spec: BackupSpec = serde_json::from_value(spec).unwrap();
     let progress = Arc::new(Progress::default());
     let log = Log::new("backup", "velero/b", Level::Debug);
@@ -42,6 +77,7 @@ async fn back_up(server: &ApiServer, spec: Value) -> Made {
         backup: Arc::new(Backup::new("velero", "b", spec)),
         policies: None,
         actions: Vec::new(),
+        exec,
         settings: Settings::default(),
         progress: Arc::clone(&progress),
         log: log.clone(),
@@ -265,4 +301,93 @@ async fn an_ordered_name_that_is_missing_is_a_warning() {
         made.entries
             .contains_key("resources/pods/namespaces/shop/web.json")
     );
+}
+
+fn hooked(name: &str, annotations: Value, claim: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": "shop", "name": name, "annotations": annotations},
+        "spec": {"containers": [{"name": "c", "image": "x"}], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]},
+        "status": {"phase": "Running"},
+    })
+}
+
+#[tokio::test]
+async fn pods_that_share_a_volume_are_frozen_together() {
+    let hooks = |word: &str| json!({"pre.hook.backup.velero.io/command": format!("freeze-{word}"), "post.hook.backup.velero.io/command": format!("thaw-{word}")});
+    let mut objects = app();
+    objects.push(hooked("db-0", hooks("0"), "data"));
+    objects.push(hooked("db-1", hooks("1"), "data"));
+    let server = cluster(&objects).await;
+    let script = Arc::new(Script::default());
+    let made = back_up_with(
+        &server,
+        json!({"includedNamespaces": ["shop"]}),
+        Arc::clone(&script) as _,
+    )
+    .await;
+    let ran = script.0.lock().unwrap().clone();
+    let mut sorted = ran.clone();
+    sorted.sort_by_key(|line| line.contains("thaw"));
+    assert_eq!(ran, sorted, "nothing is thawed before all are frozen");
+    assert_eq!(ran.len(), 4);
+    assert_eq!(
+        (
+            made.outcome.hooks.hooks_attempted,
+            made.outcome.hooks.hooks_failed
+        ),
+        (Some(4), None)
+    );
+    for path in [
+        "pods/namespaces/shop/db-0",
+        "pods/namespaces/shop/db-1",
+        "persistentvolumeclaims/namespaces/shop/data",
+        "persistentvolumes/cluster/pv-1",
+    ] {
+        assert!(
+            made.entries.contains_key(&format!("resources/{path}.json")),
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_hook_that_must_not_fail_leaves_its_pod_out() {
+    let must = json!({"pre.hook.backup.velero.io/command": "fail", "pre.hook.backup.velero.io/on-error": "Fail", "post.hook.backup.velero.io/command": "thaw"});
+    let may = json!({"pre.hook.backup.velero.io/command": "fail"});
+    let mut objects = app();
+    objects.push(hooked("torn", must, "other"));
+    objects.push(hooked("worn", may, "another"));
+    let server = cluster(&objects).await;
+    let script = Arc::new(Script::default());
+    let made = back_up_with(
+        &server,
+        json!({"includedNamespaces": ["shop"]}),
+        Arc::clone(&script) as _,
+    )
+    .await;
+    assert!(
+        !made
+            .entries
+            .contains_key("resources/pods/namespaces/shop/torn.json")
+    );
+    assert!(
+        made.entries
+            .contains_key("resources/pods/namespaces/shop/worn.json")
+    );
+    assert!(
+        !made.outcome.resource_list["v1/Pod"].contains(&"shop/torn".to_owned()),
+        "not listed either"
+    );
+    assert!(
+        !script
+            .0
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|line| line.contains("thaw"))
+    );
+    assert_eq!(made.log.errors, 3, "{:?}", made.log.results);
+    let errors = &made.log.results.errors.namespaces.as_ref().unwrap()["shop"];
+    assert!(errors.contains(&" resource: /pods name: /torn message: /Error running pre hooks for pod error: /exit code 1".to_owned()), "{errors:?}");
 }

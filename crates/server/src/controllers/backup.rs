@@ -83,7 +83,10 @@ async fn look(
 ) -> Result<()> {
     let mut waiting = Vec::new();
     for backup in backups {
-        if let Some(stage) = stage(backup, &ctx.running) {
+        if is_after(backup) {
+            // Its objects are copied: it is in nobody's way.
+            start(ctx, backup.name_any(), runs, ended);
+        } else if let Some(stage) = stage(backup, &ctx.running) {
             waiting.push((backup, stage));
         }
     }
@@ -114,16 +117,7 @@ async fn look(
         .collect();
     for step in queue::steps(waiting, slots(ctx)) {
         match step {
-            Step::Start(name) => {
-                if ctx.running.start(&name) {
-                    let (ctx, ended) = (Arc::clone(ctx), Arc::clone(ended));
-                    runs.spawn(async move {
-                        run::backup(&ctx, &name).await;
-                        ctx.running.finish(&name);
-                        ended.notify_one();
-                    });
-                }
-            }
+            Step::Start(name) => start(ctx, name, runs, ended),
             Step::Wait(name, place) => {
                 let old = &**objects[&name];
                 let mut new = old.clone();
@@ -138,6 +132,36 @@ async fn look(
         }
     }
     Ok(())
+}
+
+/// Gives a backup a task of its own, unless it has one.
+fn start(ctx: &Arc<Context>, name: String, runs: &mut JoinSet<()>, ended: &Arc<Notify>) {
+    if !ctx.running.start(&name) {
+        return;
+    }
+    let (ctx, ended) = (Arc::clone(ctx), Arc::clone(ended));
+    runs.spawn(async move {
+        run::backup(&ctx, &name).await;
+        ctx.running.finish(&name);
+        ended.notify_one();
+    });
+}
+
+/// Whether the objects are copied and something is left to do.
+fn is_after(backup: &Backup) -> bool {
+    let phase = backup
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_ref());
+    matches!(
+        phase,
+        Some(
+            BackupPhase::WaitingForPluginOperations
+                | BackupPhase::WaitingForPluginOperationsPartiallyFailed
+                | BackupPhase::Finalizing
+                | BackupPhase::FinalizingPartiallyFailed
+        )
+    ) && backup.metadata.deletion_timestamp.is_none()
 }
 
 fn slots(ctx: &Context) -> usize {
@@ -167,11 +191,7 @@ fn stage(backup: &Backup, running: &crate::context::Running) -> Option<Stage> {
                 .unwrap_or(i64::MAX),
         )),
         BackupPhase::ReadyToStart => Some(Stage::Ready),
-        BackupPhase::InProgress
-        | BackupPhase::WaitingForPluginOperations
-        | BackupPhase::WaitingForPluginOperationsPartiallyFailed
-        | BackupPhase::Finalizing
-        | BackupPhase::FinalizingPartiallyFailed => Some(Stage::Orphaned),
+        BackupPhase::InProgress => Some(Stage::Orphaned),
         _ => None,
     }
 }

@@ -164,8 +164,13 @@ impl Reconciler for Requests {
 
     async fn reconcile(self: Arc<Self>, request: Arc<DeleteBackupRequest>) -> Result<Action> {
         let ctx = &self.ctx;
-        // What is deleted cannot be brought back: no decision from an old copy.
-        let Some(request) = ctx.find::<DeleteBackupRequest>(&request.name_any()).await? else {
+        let (name, backup) = (request.name_any(), &request.spec.backup_name);
+        let Some(_claim) = Claim::on(&self.busy, backup) else {
+            return Ok(Action::requeue(AGAIN));
+        };
+        // What is deleted cannot be brought back: no decision from an old copy, and none from one
+        // that was read before it was this request's turn.
+        let Some(request) = ctx.find::<DeleteBackupRequest>(&name).await? else {
             return Ok(Action::await_change());
         };
         let now = ctx.now();
@@ -177,13 +182,12 @@ impl Reconciler for Requests {
             Step::Keep(end) => return Ok(at(end, now)),
             Step::Work => {}
         }
-        let backup = &request.spec.backup_name;
         if backup.is_empty() {
             return self.refuse(&request, "spec.backupName is required").await;
         }
-        let Some(_claim) = Claim::on(&self.busy, backup) else {
+        if request.spec.backup_name != *backup {
             return Ok(Action::requeue(AGAIN));
-        };
+        }
         self.work(&request).await
     }
 }
@@ -331,7 +335,8 @@ struct Claim<'a>(&'a Running, &'a str);
 
 impl<'a> Claim<'a> {
     fn on(busy: &'a Running, backup: &'a str) -> Option<Self> {
-        busy.start(backup).then_some(Self(busy, backup))
+        // Not `then_some`: a claim that is made and dropped would end the other one.
+        busy.start(backup).then(|| Self(busy, backup))
     }
 }
 

@@ -5,16 +5,25 @@ use std::sync::Arc;
 
 use bowline_api::{
     Time,
-    files::{BackupOperation, OperationPhase, backup_suffix},
+    files::{BackupOperation, OperationPhase, ResourceIdentifier, backup_suffix},
     v1::{Backup, BackupPhase, BackupStorageLocation},
 };
-use bowline_vault::bucket::backup_file;
+use bowline_engine::{
+    backup,
+    discovery::{Discovery, Versions},
+    log::{Level, Log},
+};
+use bowline_vault::{
+    Bucket,
+    archive::{self, read::Reader},
+    bucket::backup_file,
+};
 use kube::ResourceExt;
 
 use crate::{Context, Error, Result};
 
 /// Sees a backup through that is waiting for operations or finalizing.
-pub(super) async fn backup(ctx: &Arc<Context>, found: Backup) -> Result<()> {
+pub(super) async fn finalize(ctx: &Arc<Context>, found: Backup) -> Result<()> {
     let name = found.name_any();
     let location = found.spec.storage_location.clone().unwrap_or_default();
     let Some(location) = ctx.find::<BackupStorageLocation>(&location).await? else {
@@ -29,15 +38,49 @@ pub(super) async fn backup(ctx: &Arc<Context>, found: Backup) -> Result<()> {
     if lost > 0 {
         bucket.put_json(&key, &operations).await?;
     }
+    let errors = update(ctx, &bucket, &name, &operations).await?;
     let mut last = found.clone();
     let status = last.status_mut();
-    end(status, lost, &operations, ctx.now());
+    end(status, lost + errors, &operations, ctx.now());
     last.kind = Some("Backup".to_owned());
     last.api_version = Some("velero.io/v1".to_owned());
     bucket.put_backup(&last).await?;
     ctx.update(&found, &last).await?;
     tracing::info!(backup = %name, operations = operations.len(), lost, "finalized");
     Ok(())
+}
+
+/// Makes the archive anew with what the operations changed. Returns how much of that failed.
+async fn update(
+    ctx: &Context,
+    bucket: &Bucket,
+    name: &str,
+    operations: &[BackupOperation],
+) -> Result<usize> {
+    let items: Vec<ResourceIdentifier> = operations
+        .iter()
+        .filter_map(|operation| operation.spec.post_operation_items.clone())
+        .flatten()
+        .collect();
+    if items.is_empty() {
+        return Ok(0);
+    }
+    let discovery = Discovery::read(&ctx.client, Versions::Preferred)
+        .await
+        .map_err(Error::api("discover the cluster's resources"))?;
+    let log = Log::new("backup", name, Level::Info);
+    let key = backup_file(name, backup_suffix::CONTENTS);
+    let old = Reader::new(&key, bucket.get(&key).await?);
+    let (writer, stream) = archive::write::stream();
+    let updating = backup::update::update(&ctx.client, &discovery, &items, old, writer, &log);
+    let (updated, put) = tokio::join!(updating, bucket.put_stream(&key, stream));
+    put?;
+    updated.map_err(|error| Error::Setup(format!("update the archive of {name}: {error}")))?;
+    let written = log.take();
+    for (_, errors) in written.results.errors.namespaces.iter().flatten() {
+        tracing::warn!(backup = name, "not updated: {}", errors.join("; "));
+    }
+    Ok(usize::try_from(written.errors).unwrap_or_default())
 }
 
 /// Operations of plugins that this server does not have cannot be asked about any more.

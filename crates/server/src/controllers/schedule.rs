@@ -99,7 +99,8 @@ fn next(
         let next = times.next(from, zone);
         Step::Wait(next.map(|next| next.duration_since(now)))
     };
-    if schedule.spec.paused == Some(true) {
+    let is_going = schedule.metadata.deletion_timestamp.is_some();
+    if is_going || schedule.spec.paused == Some(true) {
         return Step::Wait(None);
     }
     // Missed times collapse into one: the newest.

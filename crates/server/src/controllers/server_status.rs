@@ -27,13 +27,9 @@ pub const BUILT_IN: &[(PluginKind, &str)] = &[
     (PluginKind::ObjectStore, "velero.io/azure"),
     (PluginKind::ObjectStore, "velero.io/filesystem"),
     (PluginKind::ObjectStore, "velero.io/gcp"),
-    (PluginKind::BackupItemAction, "velero.io/crd-remap-version"),
     (PluginKind::BackupItemAction, "velero.io/pod"),
     (PluginKind::BackupItemAction, "velero.io/pv"),
     (PluginKind::BackupItemAction, "velero.io/service-account"),
-    (PluginKind::ItemBlockAction, "velero.io/pod"),
-    (PluginKind::ItemBlockAction, "velero.io/pvc"),
-    (PluginKind::ItemBlockAction, "velero.io/service-account"),
 ];
 
 /// How long an answer can be read.

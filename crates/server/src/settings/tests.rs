@@ -56,7 +56,7 @@ fn velero_spellings_are_read() {
         "--default-volume-snapshot-locations=aws:east,portworx:here",
         "--log-level=debug",
         "--log-level=warning",
-        "--log-format=json",
+        "--log-format=JSON",
     ])
     .unwrap();
     assert_eq!(settings.backup_sync_period, Duration::from_secs(60));

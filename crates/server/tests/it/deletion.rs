@@ -1,14 +1,17 @@
 //! Backups go with all that belongs to them, by request or because their time is over.
 
-use std::fs;
+use std::{fs, sync::Mutex};
 
 use bowline_api::v1::{
-    Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase, PodVolumeBackup,
-    Restore,
+    Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest,
+    DeleteBackupRequestPhase as Phase, PodVolumeBackup, Restore,
 };
 use bowline_apiserver::{Fault, Rule, When};
-use bowline_server::controllers::{deletion, expiry, location, sync};
-use serde_json::json;
+use bowline_server::controllers::{
+    deletion::{self, actions, actions::DeleteItemAction},
+    expiry, location, sync,
+};
+use serde_json::{Value, json};
 
 use crate::scene::{Scene, backup, eventually};
 
@@ -46,6 +49,45 @@ async fn all_gone(scene: &Scene) {
             && scene.names::<DeleteBackupRequest>().await.is_empty()
     })
     .await;
+}
+
+/// Notes the names of services.
+#[derive(Default)]
+struct Notes(Mutex<Vec<String>>);
+
+#[async_trait::async_trait]
+impl DeleteItemAction for Notes {
+    fn name(&self) -> &str {
+        "example.com/notes"
+    }
+    fn applies_to(&self, resource: &str) -> bool {
+        resource == "services"
+    }
+    async fn execute(&self, item: &Value, _: &Backup) -> Result<(), String> {
+        let name = item["metadata"]["name"].as_str().unwrap_or_default();
+        self.0.lock().unwrap().push(name.to_owned());
+        Err("a failure here does not stop anything".to_owned())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn delete_item_actions_see_each_item_once() {
+    let scene = Scene::new();
+    scene.golden("default", "backups/basic");
+    scene.available("default", json!({}));
+    let location = scene.get::<BackupStorageLocation>("default").await.unwrap();
+    let bucket = scene.ctx.bucket(&location).await.unwrap();
+    let notes = Notes::default();
+    for (name, seen, is_sound) in [("basic", vec!["web"], true), ("none", vec![], true)] {
+        let of = backup(name, json!({}));
+        let result = actions::run(&bucket, &of, &[&notes]).await;
+        assert_eq!(result.is_ok_and(|errors| errors.is_empty()), is_sound);
+        assert_eq!(std::mem::take(&mut *notes.0.lock().unwrap()), seen);
+    }
+    // "archive" is no archive.
+    finished(&scene, "damaged");
+    let of = backup("damaged", json!({}));
+    assert!(actions::run(&bucket, &of, &[&notes]).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,6 +178,24 @@ async fn a_request_that_a_dead_server_left_is_taken_up_again() {
     scene.start(deletion::run);
     all_gone(&scene).await;
     assert!(!scene.bucket("default").join("backups/b/b.tar.gz").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_requests_for_a_backup_are_as_good_as_one() {
+    let scene = Scene::new();
+    scene.available("default", json!({}));
+    finished(&scene, "b");
+    for n in 0..5 {
+        let labels = json!({"velero.io/backup-name": "b", "velero.io/backup-uid": "uid-of-b"});
+        let metadata = json!({"name": format!("b-{n}"), "labels": labels});
+        let _: DeleteBackupRequest = scene
+            .create(json!({"metadata": metadata, "spec": {"backupName": "b"}}))
+            .await;
+    }
+    scene.start(deletion::run);
+    all_gone(&scene).await;
+    let text = scene.ctx.metrics.text();
+    assert!(text.contains("velero_backup_deletion_success_total{schedule=\"\"} 1\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

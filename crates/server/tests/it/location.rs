@@ -1,8 +1,9 @@
 //! Locations become available and unavailable, and one is the default.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use bowline_api::v1::{BackupStorageLocation, BackupStorageLocationPhase as Phase};
+use bowline_apiserver::{Fault, Rule, When};
 use bowline_server::controllers::location;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -75,6 +76,30 @@ async fn a_changed_location_is_tried_at_once() {
         phase(&scene, "default").await == Some(Phase::Available)
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_location_does_not_delay_others() {
+    let scene = Scene::new();
+    // Reading its credentials takes longer than this test.
+    scene.server.set_faults(
+        vec![Rule {
+            method: None,
+            path: "/secrets/slow".to_owned(),
+            when: When::Always,
+            fault: Fault::Delay(Duration::from_secs(600)),
+        }],
+        1,
+    );
+    let spec = json!({"credential": {"name": "slow", "key": "cloud"}, "validationFrequency": "1s"});
+    scene.location("a-slow-one", spec).await;
+    scene.location("quick", json!({})).await;
+    scene.start(location::run);
+    eventually("the quick one to be available", async || {
+        phase(&scene, "quick").await == Some(Phase::Available)
+    })
+    .await;
+    assert_eq!(phase(&scene, "a-slow-one").await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

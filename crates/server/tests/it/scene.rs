@@ -12,12 +12,11 @@ use bowline_api::{
     v1::{Backup, BackupStorageLocation},
 };
 use bowline_apiserver::ApiServer;
-use bowline_server::{Context, Settings, context::Running, metrics::Metrics};
+use bowline_server::{Context, Settings};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams, api::PostParams};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
 
 /// Backups that Velero made.
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../api/tests/golden/bucket");
@@ -173,14 +172,7 @@ impl Scene {
 }
 
 fn context(client: &Client) -> Arc<Context> {
-    Arc::new(Context {
-        client: client.clone(),
-        namespace: "velero".to_owned(),
-        settings: Settings::default(),
-        metrics: Metrics::default(),
-        stop: CancellationToken::new(),
-        running: Running::default(),
-    })
+    Arc::new(Context::new(client.clone(), "velero", Settings::default()))
 }
 
 /// A backup as it lies in a bucket.

@@ -23,7 +23,7 @@ const STEP: usize = 1000;
 /// Parts on their way at the same time.
 const IN_FLIGHT: usize = 2;
 
-/// How long cleaning up after a failed upload may take.
+/// How long each step of cleaning up after a failed upload may take.
 const ABORT: Duration = Duration::from_secs(30);
 
 /// Why an upload failed: the body's error, or the store's.
@@ -124,10 +124,12 @@ impl Parts {
     }
 }
 
+/// Parts on their way.
+type Running = JoinSet<object_store::Result<()>>;
+
 /// An upload in parts that has not been completed.
 struct Upload {
-    // Dropped before the upload is aborted, which stops what is still being sent.
-    running: JoinSet<object_store::Result<()>>,
+    running: Running,
     upload: Option<Box<dyn MultipartUpload>>,
 }
 
@@ -158,20 +160,18 @@ impl Upload {
     }
 
     async fn abort(&mut self) {
-        self.running.shutdown().await;
         if let Some(upload) = self.upload.take() {
-            abort(upload).await;
+            abort(upload, std::mem::take(&mut self.running)).await;
         }
     }
 }
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        self.running.abort_all();
         if let Some(upload) = self.upload.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn(abort(upload));
+            runtime.spawn(abort(upload, std::mem::take(&mut self.running)));
         }
     }
 }
@@ -187,7 +187,14 @@ fn joined(
 }
 
 /// Best effort: what stays is invisible, and goes by the bucket's own rule for such leftovers.
-async fn abort(mut upload: Box<dyn MultipartUpload>) {
+///
+/// Parts on their way are waited for. A store may go on with a part after we have hung up, and one
+/// that it finishes after the upload was aborted stays for good.
+async fn abort(mut upload: Box<dyn MultipartUpload>, mut running: Running) {
+    let finished = async { while running.join_next().await.is_some() {} };
+    if tokio::time::timeout(ABORT, finished).await.is_err() {
+        running.shutdown().await;
+    }
     match tokio::time::timeout(ABORT, upload.abort()).await {
         Ok(Ok(())) => {}
         Ok(Err(_)) | Err(_) => {

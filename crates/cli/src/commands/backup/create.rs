@@ -155,7 +155,7 @@ async fn wait_for(
     })
 }
 
-fn phase(backup: &Backup) -> BackupPhase {
+pub(crate) fn phase(backup: &Backup) -> BackupPhase {
     let phase = backup
         .status
         .as_ref()
@@ -163,7 +163,7 @@ fn phase(backup: &Backup) -> BackupPhase {
     phase.unwrap_or(BackupPhase::New)
 }
 
-fn step(backup: &Backup) -> Step {
+pub(crate) fn step(backup: &Backup) -> Step {
     let progress = backup.status.as_ref().and_then(|s| s.progress.clone());
     let progress = progress.unwrap_or_default();
     let count = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok()).unwrap_or_default();

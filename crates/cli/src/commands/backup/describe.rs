@@ -4,8 +4,10 @@
 //! or YAML ([`structured`]). Writing needs no cluster, and is what the tests compare.
 
 pub(crate) mod facts;
+mod operations;
+pub(crate) mod spec;
 pub(crate) mod structured;
-pub(crate) mod text;
+mod text;
 mod volumes;
 
 use std::{fmt, io::Write, str::FromStr};

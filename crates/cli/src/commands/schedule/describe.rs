@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::get::phase;
 use crate::{
-    commands::backup::describe::{Format, print_structured, structured, text},
+    commands::backup::describe::{Format, print_structured, spec as spec_text, structured},
     context::Context,
     output::{
         describe::{Colour, Describer},
@@ -59,8 +59,8 @@ fn for_people(schedule: &Schedule, colour: Colour, clock: &Clock) -> String {
         _ => phase.to_string(),
     };
     d.field(0, "Phase", word);
-    text::policies(&mut d, &spec.template);
-    text::uploader(&mut d, &spec.template);
+    spec_text::policies(&mut d, &spec.template);
+    spec_text::uploader(&mut d, &spec.template);
     d.validation_errors(status.validation_errors.as_ref());
     d.blank();
     d.field(0, "Paused", spec.paused.unwrap_or_default());
@@ -68,7 +68,7 @@ fn for_people(schedule: &Schedule, colour: Colour, clock: &Clock) -> String {
     d.field(0, "Schedule", &spec.schedule);
     d.blank();
     d.line("Backup Template:");
-    d.indented(|d| text::spec(d, &spec.template));
+    d.indented(|d| spec_text::text(d, &spec.template));
     d.blank();
     d.field(
         0,

@@ -22,6 +22,7 @@ use bowline_engine::{
         self, Job, Outcome, Progress,
         validate::{self, ClusterVersion, Defaults, Prepared},
     },
+    hooks::KubeExec,
     log::{Level, Log, Written},
     policy::{self, Policies, Purpose},
 };
@@ -35,7 +36,7 @@ use kube::{
 use serde_json::json;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::schedule;
+use super::{super::finalize, schedule};
 use crate::{Context, Error, Result, metrics::Finished};
 
 /// A status is patched again for so long when the API server does not take it.
@@ -81,7 +82,7 @@ async fn attempt(ctx: &Arc<Context>, name: &str) -> Result<()> {
         | BackupPhase::FinalizingPartiallyFailed
         | BackupPhase::WaitingForPluginOperations
         | BackupPhase::WaitingForPluginOperationsPartiallyFailed => {
-            super::super::finalize::backup(ctx, found).await
+            finalize::finalize(ctx, found).await
         }
         _ => Ok(()),
     }
@@ -172,6 +173,7 @@ async fn make(
         backup: Arc::new(backup.clone()),
         policies: policies.map(Arc::new),
         actions: Vec::new(),
+        exec: Arc::new(KubeExec::new(ctx.client.clone())),
         settings: backup::Settings {
             page: ctx.settings.page(),
             ..backup::Settings::default()
@@ -338,13 +340,11 @@ async fn end(
         errors: count(status.errors),
         warnings: count(status.warnings),
     };
-    tracing::info!(
-        backup = %backup.name_any(),
-        phase = finished.phase.as_str(),
-        items = outcome.items,
-        "ended: {}",
-        status.failure_reason.as_deref().unwrap_or("in the bucket")
-    );
+    let phase = finished.phase.as_str();
+    match &status.failure_reason {
+        Some(why) => tracing::error!(backup = %backup.name_any(), phase, "{why}"),
+        None => tracing::info!(backup = %backup.name_any(), phase, items = outcome.items, "ended"),
+    }
     ctx.metrics.backup_finished(&schedule(backup), &finished);
     Ok(())
 }

@@ -2,8 +2,9 @@
 //! away again.
 
 use async_trait::async_trait;
-use bowline_api::v1::Backup;
-use bowline_vault::Bucket;
+use bowline_api::{files::backup_suffix, v1::Backup};
+use bowline_vault::{Bucket, archive::read::Reader, bucket::backup_file};
+use kube::ResourceExt;
 use serde_json::Value;
 
 /// Is called for the items of a backup that is deleted.
@@ -37,7 +38,60 @@ pub async fn run(
     if actions.is_empty() {
         return Ok(Vec::new());
     }
-    // The archive's streaming reader joins here: for each entry, each action that applies.
-    let _ = (bucket, backup);
-    Ok(Vec::new())
+    let key = backup_file(&backup.name_any(), backup_suffix::CONTENTS);
+    let body = match bucket.get(&key).await {
+        Ok(body) => body,
+        Err(e) if e.is_not_found() => {
+            tracing::info!(
+                backup = backup.name_any(),
+                "there is no archive to look through"
+            );
+            return Ok(Vec::new());
+        }
+        Err(e) => return Ok(vec![unread(&e)]),
+    };
+    match walk(Reader::new(&key, body), backup, actions).await {
+        Ok(()) => Ok(Vec::new()),
+        Err(e) if e.is_permanent() => Err(e),
+        Err(e) => Ok(vec![unread(&e)]),
+    }
+}
+
+fn unread(error: &bowline_vault::Error) -> String {
+    format!("error downloading backup tarball, CSI snapshot cleanup was skipped: {error}")
+}
+
+async fn walk(
+    mut archive: Reader,
+    backup: &Backup,
+    actions: &[&dyn DeleteItemAction],
+) -> Result<(), bowline_vault::Error> {
+    while let Some(item) = archive.next().await? {
+        // Objects are there once more by version; once is enough.
+        let Some(entry) = item.entry.filter(|entry| entry.version.is_none()) else {
+            continue;
+        };
+        let wanted = |action: &&&dyn DeleteItemAction| action.applies_to(&entry.resource);
+        let wanted: Vec<_> = actions.iter().filter(wanted).collect();
+        if wanted.is_empty() {
+            continue;
+        }
+        let body = archive.body().await?;
+        let object: Value =
+            serde_json::from_slice(&body).map_err(|e| bowline_vault::Error::Damaged {
+                key: item.path.clone(),
+                reason: e.to_string(),
+            })?;
+        for action in wanted {
+            if let Err(why) = action.execute(&object, backup).await {
+                tracing::error!(
+                    backup = backup.name_any(),
+                    action = action.name(),
+                    item = item.path,
+                    "delete item action failed: {why}"
+                );
+            }
+        }
+    }
+    Ok(())
 }

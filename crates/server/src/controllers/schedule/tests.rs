@@ -69,10 +69,13 @@ fn names_are_in_local_time() {
 }
 
 #[test]
-fn a_paused_schedule_never_starts() {
+fn a_paused_or_deleted_schedule_never_starts() {
     let mut paused = schedule("* * * * *");
     paused.spec.paused = Some(true);
     assert_eq!(step(&paused, &[], "2026-11-15T09:00:00Z"), Step::Wait(None));
+    let mut going = schedule("* * * * *");
+    going.metadata.deletion_timestamp = Some(KubeTime(time("2026-11-15T08:00:00Z")));
+    assert_eq!(step(&going, &[], "2026-11-15T09:00:00Z"), Step::Wait(None));
 }
 
 #[test]

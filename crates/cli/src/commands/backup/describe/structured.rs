@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     facts::{Facts, File},
-    text::{alternatives, uses_old_filters},
+    spec::{alternatives, uses_old_filters},
     volumes,
 };
 use crate::{
