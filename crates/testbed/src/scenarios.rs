@@ -6,6 +6,7 @@ mod command_lines;
 mod conformance;
 mod crds;
 mod exchange;
+mod killed;
 mod pods;
 mod velero;
 
@@ -51,6 +52,10 @@ pub const ALL: &[Scenario] = &[
     on(API, "our-cli-on-velero", |scene| {
         Box::pin(command_lines::ours_on_velero(scene))
     }),
+    on(API, "killed-in-the-middle", |scene| {
+        Box::pin(killed::in_the_middle(scene))
+    }),
+    on(API, "two-servers", |scene| Box::pin(killed::two_servers(scene))),
     on(NODE, "pods-run", |scene| Box::pin(pods::run(scene))),
     on(NODE, "velero-in-the-cluster", |scene| {
         Box::pin(velero::in_the_cluster(scene))

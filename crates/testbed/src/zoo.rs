@@ -47,12 +47,13 @@ pub async fn make(client: &Client) -> anyhow::Result<()> {
         .into_iter()
         .partition(|object| object["kind"] == "Namespace");
     create(client, namespaces).await?;
-    // Pods are refused where there is no service account yet.
-    let (pods, rest): (Vec<Value>, Vec<Value>) =
-        rest.into_iter().partition(|object| object["kind"] == "Pod");
+    // Pods are refused, and tokens removed, where there is no service account yet.
+    let (later, rest): (Vec<Value>, Vec<Value>) = rest.into_iter().partition(|object| {
+        object["kind"] == "Pod" || object["type"] == "kubernetes.io/service-account-token"
+    });
     create(client, rest.into_iter().chain(made_here()).collect()).await?;
     wait_for("service accounts", Duration::from_secs(30), async || {
-        create(client, pods.clone()).await.map(Some)
+        create(client, later.clone()).await.map(Some)
     })
     .await?;
     dependents(client).await?;
