@@ -22,6 +22,7 @@ pub mod fill;
 pub mod leftovers;
 pub mod measure;
 pub mod peer;
+pub mod proxy;
 pub mod requirements;
 pub mod run;
 pub mod scenarios;

@@ -6,6 +6,7 @@ mod command_lines;
 mod conformance;
 mod crds;
 mod exchange;
+mod faults;
 mod killed;
 mod pods;
 mod velero;
@@ -39,6 +40,9 @@ pub const ALL: &[Scenario] = &[
     }),
     on(BOTH, "velero-as-a-process", |scene| {
         Box::pin(velero::as_a_process(scene))
+    }),
+    on(&[Mode::Embedded], "backup-faults", |scene| {
+        Box::pin(faults::are_survived(scene))
     }),
     on(API, "same-archives", |scene| {
         Box::pin(archives::same(scene))
