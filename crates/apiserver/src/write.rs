@@ -489,11 +489,10 @@ pub(crate) fn check_options(call: &Call, kind: &str) -> Result<()> {
 
 /// A name of its own, or one made up from `generateName`.
 fn give_name(call: &Call, state: &State, new: &mut Value) -> Result<()> {
-    if !new["metadata"]["resourceVersion"]
+    let version = new["metadata"]["resourceVersion"]
         .as_str()
-        .unwrap_or_default()
-        .is_empty()
-    {
+        .unwrap_or_default();
+    if !matches!(version, "" | "0") {
         return Err(Status::internal(
             "resourceVersion should not be set on objects to be created",
         ));

@@ -5,7 +5,7 @@ use std::{
     io::{self, BufRead, Write},
 };
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use bowline_api::VeleroResource;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
@@ -111,6 +111,7 @@ impl Shown {
         }
         let mut objects = Vec::new();
         for name in &self.names {
+            ensure!(!name.is_empty(), "resource name may not be empty");
             objects.push(named.get(name).await.plain()?);
         }
         Ok(Found {
@@ -130,6 +131,8 @@ impl Chosen {
                  or the --selector flag"
             );
         }
+        let has_names = self.names.iter().all(|name| !name.is_empty());
+        ensure!(has_names, "resource name may not be empty");
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 
 /// Bytes of objects in a [`Batch`], unless one object alone has more.
-const BATCH: usize = 256 * 1024;
+const BATCH: usize = 128 * 1024;
 /// What a page should have, in bytes: few requests, and little for the API server to hold.
 const PAGE: usize = 4 << 20;
 const FIRST_LIMIT: usize = 500;
@@ -225,10 +225,12 @@ async fn page(
         };
         splitter.feed(&data).map_err(|why| (why, None))?;
         if splitter.batch.bytes.len() >= BATCH {
-            let batch = std::mem::take(&mut splitter.batch);
-            objects += batch.len();
-            bytes += batch.bytes.len();
-            out.send(batch).await.map_err(|_| (Error::Closed, None))?;
+            let batch = splitter.take();
+            if !batch.is_empty() {
+                objects += batch.len();
+                bytes += batch.bytes.len();
+                out.send(batch).await.map_err(|_| (Error::Closed, None))?;
+            }
         }
     }
     let (batch, head) = splitter.finish().map_err(|why| (why, None))?;
@@ -386,6 +388,15 @@ impl Splitter {
         Ok(())
     }
 
+    /// The objects that are whole; one that is not stays.
+    fn take(&mut self) -> Batch {
+        let whole = self.batch.ends.last().copied().unwrap_or_default();
+        let rest = self.batch.bytes.split_off(whole);
+        let taken = std::mem::take(&mut self.batch);
+        self.batch.bytes = rest;
+        taken
+    }
+
     fn finish(self) -> Result<(Batch, Head), Error> {
         if self.depth != 0 || self.head.is_empty() {
             return Err(Error::NotAList("it breaks off".to_owned()));
@@ -421,6 +432,7 @@ mod tests {
         let mut batches = Vec::new();
         for chunk in text.as_bytes().chunks(step) {
             splitter.feed(chunk).map_err(|e| e.to_string())?;
+            batches.push(splitter.take());
         }
         let (batch, head) = splitter.finish().map_err(|e| e.to_string())?;
         batches.push(batch);

@@ -26,10 +26,10 @@ fn recorded(file: &str) -> Recorded {
     }
 }
 
-/// Words, those in single quotes as one.
+/// Words, those in quotes as one.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
-    for (at, part) in text.split('\'').enumerate() {
+    for (at, part) in text.split(['\'', '"']).enumerate() {
         match at % 2 {
             1 => words.push(part.to_owned()),
             _ => words.extend(part.split_whitespace().map(str::to_owned)),
@@ -250,4 +250,57 @@ async fn logs_are_decompressed_or_refused_with_the_reason() {
         refusal.starts_with("bowline: file not found\nhint: "),
         "{refusal}"
     );
+}
+
+/// Commands that we refuse or allow on purpose where Velero does not; see `docs/differences.md`.
+const OTHER_VERDICT: [&str; 5] = [
+    "backup create x3 --ttl -5h -o yaml",
+    "backup create x8 --include-resources *,pods",
+    "backup create x9 --exclude-resources *",
+    "backup describe basic -o yaml",
+    "backup bogus",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_commands_have_velero_s_exit_codes() {
+    let bed = bed().await;
+    // This one was there at the time.
+    bed.run(&["schedule", "create", "cron-step", "--schedule", "@daily"])
+        .await
+        .well();
+    let text = include_str!("../golden/cli/errors.txt");
+    let groups = [
+        "backup ",
+        "schedule ",
+        "backup-location ",
+        "client ",
+        "completion",
+    ];
+    let mut tried = 0;
+    for block in text
+        .split("\n$ ")
+        .map(|block| block.trim_start_matches("$ "))
+    {
+        let (command, rest) = block.split_once('\n').unwrap();
+        let command = command.strip_prefix("velero ").unwrap();
+        if !groups.iter().any(|group| command.starts_with(group)) {
+            continue;
+        }
+        let code = rest.rsplit("--- exit ").next().unwrap().trim();
+        let args = words(command);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let ran = bed.run(&args).await;
+        let is_same = ran.code.to_string() == code;
+        assert_eq!(
+            is_same,
+            !OTHER_VERDICT.contains(&command),
+            "{command}: {ran:?}"
+        );
+        if ran.code != 0 {
+            assert!(ran.err.starts_with("bowline: "), "{command}: {ran:?}");
+            assert_eq!(ran.out, "", "{command}");
+        }
+        tried += 1;
+    }
+    assert!(tried > 50, "{tried}");
 }

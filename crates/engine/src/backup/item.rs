@@ -19,7 +19,7 @@ use super::{
     Job, Progress, Settings,
     block::Hooks,
     plan::{List, Listing},
-    sink::{Joining, Sink},
+    sink::{Desk, Joining, Sink},
     track::Tracker,
 };
 use crate::{
@@ -138,7 +138,7 @@ impl Run {
         batches
             .map(|batch| {
                 let run = Arc::clone(self);
-                tokio::task::spawn_blocking(move || run.pack(at, &batch))
+                self.sink.at_desk(move |desk| run.pack(at, &batch, desk))
             })
             .buffer_unordered(PARALLEL_BATCHES)
             .for_each(|packed| async {
@@ -171,18 +171,21 @@ impl Run {
     }
 
     /// Packs the objects that need nothing but copying. Returns the others as they came.
-    fn pack(&self, at: At, batch: &list::Batch) -> (Option<Packed>, Vec<Vec<u8>>) {
+    fn pack(&self, at: At, batch: &list::Batch, desk: &mut Desk) -> (Option<Packed>, Vec<Vec<u8>>) {
+        let Desk {
+            packer,
+            batch: tar,
+            canonical,
+            body,
+        } = desk;
         let resource = self.resource(at);
         let (api_version, kind) = (resource.api_version(), resource.kind.as_str());
         let actions = self.actions_for(resource);
-        let mut canonical = Canonical::default();
-        let mut body = Vec::new();
-        let mut tar = self.sink.batch();
         let mut rest = Vec::new();
         let mut done = 0;
         for raw in batch.objects() {
             body.clear();
-            let facts = match canonical.write(raw, &api_version, kind, &mut body) {
+            let facts = match canonical.write(raw, &api_version, kind, body) {
                 Ok(facts) => facts,
                 Err(error) => {
                     let about = self.place(at, "", "").because(error);
@@ -202,14 +205,14 @@ impl Run {
                 continue;
             }
             for path in paths(resource, &facts.api_version(), &namespace, &name) {
-                tar.add(&path, &body);
+                tar.add(&path, body);
             }
             self.tracker.stored(at, &namespace, &name);
             self.log_stored(at, &namespace, &name);
             done += 1;
         }
         self.progress.more(done);
-        ((!tar.is_empty()).then(|| Sink::pack(&tar)), rest)
+        ((!tar.is_empty()).then(|| packer.pack(tar)), rest)
     }
 
     fn actions_for(&self, resource: &Resource) -> Vec<&Arc<dyn BackupItemAction>> {

@@ -4,13 +4,18 @@ use std::sync::{Mutex, PoisonError};
 
 use bowline_vault::archive::{
     FORMAT_VERSION, VERSION_FILE,
-    write::{Batch, Closed, Packed, Writer},
+    write::{Batch, Closed, Packed, Packer, Writer},
 };
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    task::{JoinError, JoinHandle},
+};
+
+use crate::object::Canonical;
 
 /// Tar bytes of single objects that are gathered before they are packed.
-const GATHER: usize = 256 * 1024;
-/// Objects repeat themselves so much that more effort buys little.
+const GATHER: usize = 128 * 1024;
+/// Each object is there twice, so that even little effort finds much.
 const LEVEL: u32 = 3;
 
 /// Takes entries from many tasks.
@@ -20,6 +25,37 @@ pub(super) struct Sink {
     out: Mutex<Option<mpsc::Sender<Packed>>>,
     single: Mutex<Batch>,
     mtime: u64,
+    desks: Desks,
+}
+
+/// What packing needs, kept from one batch to the next.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) packer: Packer,
+    pub(super) batch: Batch,
+    pub(super) canonical: Canonical,
+    pub(super) body: Vec<u8>,
+}
+
+/// As many as there are cores; who finds none waits.
+#[derive(Debug)]
+struct Desks {
+    count: Semaphore,
+    free: Mutex<Vec<Desk>>,
+}
+
+impl Desks {
+    fn new() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            count: Semaphore::new(cores.min(8)),
+            free: Mutex::default(),
+        }
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<Desk>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The archive being joined; ends with its size.
@@ -27,11 +63,11 @@ pub(super) type Joining = JoinHandle<Result<u64, Closed>>;
 
 impl Sink {
     pub(super) fn start(mut writer: Writer, mtime: u64) -> (Self, Joining) {
-        let (out, mut packed) = mpsc::channel::<Packed>(4);
+        let (out, mut packed) = mpsc::channel::<Packed>(2);
         let joining = tokio::spawn(async move {
             let mut first = Batch::new(mtime);
             first.add(VERSION_FILE, format!("{FORMAT_VERSION}\n").as_bytes());
-            writer.push(first.pack(LEVEL)).await?;
+            writer.push(Packer::new(LEVEL).pack(&first)).await?;
             while let Some(packed) = packed.recv().await {
                 writer.push(packed).await?;
             }
@@ -41,18 +77,13 @@ impl Sink {
             out: Mutex::new(Some(out)),
             single: Mutex::new(Batch::new(mtime)),
             mtime,
+            desks: Desks::new(),
         };
         (sink, joining)
     }
 
-    /// An empty batch for [`send`](Self::send).
-    pub(super) fn batch(&self) -> Batch {
+    fn batch(&self) -> Batch {
         Batch::new(self.mtime)
-    }
-
-    /// Packs a batch; takes a while.
-    pub(super) fn pack(batch: &Batch) -> Packed {
-        batch.pack(LEVEL)
     }
 
     /// Hands a packed batch over; waits while the store is behind.
@@ -98,9 +129,33 @@ impl Sink {
     }
 
     async fn pack_and_send(&self, batch: Batch) -> Result<(), Closed> {
-        let packed = tokio::task::spawn_blocking(move || Self::pack(&batch))
-            .await
-            .map_err(|_| Closed)?;
-        self.send(packed).await
+        let packed = self.at_desk(move |desk| desk.packer.pack(&batch)).await;
+        self.send(packed.map_err(|_| Closed)?).await
+    }
+
+    /// Does work that takes a while, on a blocking thread, when a desk is free.
+    pub(super) async fn at_desk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Desk) -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let _permit = self.desks.count.acquire().await.expect("nobody closes it");
+        let free = self.desks.free().pop();
+        let mut desk = free.unwrap_or_else(|| Desk {
+            packer: Packer::new(LEVEL),
+            batch: self.batch(),
+            canonical: Canonical::default(),
+            body: Vec::new(),
+        });
+        let (done, desk) = tokio::task::spawn_blocking(move || {
+            desk.batch.clear();
+            let done = work(&mut desk);
+            (done, desk)
+        })
+        .await?;
+        // One that had to hold a very large object is let go.
+        if desk.body.capacity() + desk.batch.len() < 16 * GATHER {
+            self.desks.free().push(desk);
+        }
+        Ok(done)
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bowline_api::files::ResourceIdentifier;
 use bowline_vault::archive::{
     read::Reader,
-    write::{Batch, Closed, Writer},
+    write::{Batch, Closed, Packed, Packer, Writer},
 };
 use http::Request;
 use kube::Client;
@@ -64,8 +64,8 @@ pub async fn update(
     Ok(())
 }
 
-async fn pack(batch: Batch) -> Result<bowline_vault::archive::write::Packed, Closed> {
-    tokio::task::spawn_blocking(move || batch.pack(LEVEL))
+async fn pack(batch: Batch) -> Result<Packed, Closed> {
+    tokio::task::spawn_blocking(move || Packer::new(LEVEL).pack(&batch))
         .await
         .map_err(|_| Closed)
 }

@@ -391,3 +391,21 @@ async fn a_hook_that_must_not_fail_leaves_its_pod_out() {
     let errors = &made.log.results.errors.namespaces.as_ref().unwrap()["shop"];
     assert!(errors.contains(&" resource: /pods name: /torn message: /Error running pre hooks for pod error: /exit code 1".to_owned()), "{errors:?}");
 }
+
+#[tokio::test]
+async fn lists_of_many_batches_lose_nothing() {
+    let mut objects = Vec::new();
+    for n in 0..2000 {
+        let mut map = config_map("shop", &format!("m{n}"), json!({}));
+        map["data"]["text"] = json!("x".repeat(n % 700));
+        objects.push(map);
+    }
+    // More than a batch by itself.
+    let mut large = config_map("shop", "large", json!({}));
+    large["data"]["text"] = json!("y".repeat(900_000));
+    objects.push(large);
+    let server = cluster(&objects).await;
+    let made = back_up(&server, json!({"includedNamespaces": ["shop"]})).await;
+    assert_eq!(made.log.errors, 0, "{:?}", made.log.results);
+    assert_eq!(made.outcome.resource_list["v1/ConfigMap"].len(), 2001);
+}

@@ -2,7 +2,7 @@
 //! as many threads as one likes), and the pieces are joined into one gzip member.
 //!
 //! ```text
-//!   Batch::add ─▶ Batch::pack (any thread) ─▶ Writer::push ─▶ ByteStream ─▶ store
+//!   Batch::add ─▶ Packer::pack (any thread) ─▶ Writer::push ─▶ ByteStream ─▶ store
 //! ```
 //!
 //! A piece is deflated on its own and ends on a byte (a sync flush), so pieces may be joined in any
@@ -20,7 +20,7 @@ const BLOCK: usize = 512;
 const LAST_BLOCK: [u8; 2] = [3, 0];
 const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 /// Packed bytes gathered before they are sent on.
-const SEND: usize = 256 * 1024;
+const SEND: usize = 128 * 1024;
 
 /// Entries as tar bytes.
 #[derive(Debug, Default)]
@@ -89,23 +89,37 @@ impl Batch {
         let padding = body.len().next_multiple_of(BLOCK) - body.len();
         self.tar.resize(self.tar.len() + padding, 0);
     }
+}
 
-    /// Compresses the entries. Takes a while: not for an async thread.
+/// Compresses batches. Keeps its memory, of which deflate needs a good deal, from one to the next.
+#[derive(Debug)]
+pub struct Packer(Compress);
+
+impl Packer {
+    /// One that takes this much trouble, from 1 to 9.
     #[must_use]
-    pub fn pack(&self, level: u32) -> Packed {
+    pub fn new(level: u32) -> Self {
+        Self(Compress::new(Compression::new(level), false))
+    }
+
+    /// Compresses the entries of a batch. Takes a while: not for an async thread.
+    #[must_use]
+    pub fn pack(&mut self, batch: &Batch) -> Packed {
+        let tar = &batch.tar;
         let mut checksum = crc32fast::Hasher::new();
-        checksum.update(&self.tar);
-        let mut deflated = Vec::with_capacity(self.tar.len() / 4 + 64);
-        let mut deflate = Compress::new(Compression::new(level), false);
+        checksum.update(tar);
+        let mut deflated = Vec::with_capacity(tar.len() / 4 + 4096);
+        let deflate = &mut self.0;
+        deflate.reset();
         loop {
             let done = usize::try_from(deflate.total_in()).expect("a batch fits into memory");
             if deflated.capacity() - deflated.len() < 1024 {
                 deflated.reserve(deflated.len() / 2 + 4096);
             }
             let status = deflate
-                .compress_vec(&self.tar[done..], &mut deflated, FlushCompress::Sync)
+                .compress_vec(&tar[done..], &mut deflated, FlushCompress::Sync)
                 .expect("deflating has no way to fail");
-            let all_in = usize::try_from(deflate.total_in()) == Ok(self.tar.len());
+            let all_in = usize::try_from(deflate.total_in()) == Ok(tar.len());
             // A flush is complete when it left room in the output.
             if all_in && status != Status::StreamEnd && deflated.len() < deflated.capacity() {
                 break;
@@ -114,7 +128,7 @@ impl Batch {
         Packed {
             deflated,
             checksum,
-            size: self.tar.len() as u64,
+            size: tar.len() as u64,
         }
     }
 }
@@ -143,7 +157,7 @@ pub struct Closed;
 /// in an error, so that a store keeps nothing.
 #[must_use]
 pub fn stream() -> (Writer, ByteStream) {
-    let (out, pieces) = mpsc::channel(4);
+    let (out, pieces) = mpsc::channel(2);
     let writer = Writer {
         out,
         buffer: GZIP_HEADER.to_vec(),
@@ -183,7 +197,7 @@ impl Writer {
     pub async fn finish(mut self) -> Result<u64, Closed> {
         let mut end = Batch::new(0);
         end.tar.resize(2 * BLOCK, 0);
-        self.push(end.pack(1)).await?;
+        self.push(Packer::new(1).pack(&end)).await?;
         self.buffer.extend_from_slice(&LAST_BLOCK);
         let checksum = self.checksum.clone().finalize();
         self.buffer.extend_from_slice(&checksum.to_le_bytes());
@@ -294,8 +308,9 @@ mod tests {
     async fn whole(batches: Vec<Batch>) -> (Vec<u8>, u64) {
         let (mut writer, stream) = stream();
         let writing = async move {
+            let mut packer = Packer::new(6);
             for batch in batches {
-                writer.push(batch.pack(6)).await.unwrap();
+                writer.push(packer.pack(&batch)).await.unwrap();
             }
             writer.finish().await.unwrap()
         };
@@ -360,7 +375,7 @@ mod tests {
         let (mut writer, stream) = stream();
         let mut batch = Batch::new(0);
         batch.add("a", b"b");
-        writer.push(batch.pack(1)).await.unwrap();
+        writer.push(Packer::new(1).pack(&batch)).await.unwrap();
         drop(writer);
         let read: Result<Vec<Bytes>, _> = stream.try_collect().await;
         assert!(matches!(read, Err(Error::Cancelled { .. })));
