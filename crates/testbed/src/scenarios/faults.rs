@@ -18,6 +18,7 @@ use crate::{
     Process,
     bed::{self, Bucket},
     contents::Contents,
+    fill,
     proxy::{self, Mishap, Proxy},
     scene::Scene,
     servers, wait_for,
@@ -162,6 +163,15 @@ impl Stage {
         });
         std::fs::write(&kubeconfig, serde_json::to_vec(&config)?)?;
         let client = bed::client(&kubeconfig).await?;
+        // What is loaded is taken as it is; a request makes `data` of it.
+        let keys = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": { "name": "keys", "namespace": DEFAULT_NAMESPACE },
+            "stringData": { "cloud": bucket.credentials() },
+        });
+        let secrets = format!("/api/v1/namespaces/{DEFAULT_NAMESPACE}/secrets");
+        fill::create(&client, [(secrets, keys)]).await?;
         let env = [("KUBECONFIG", &*kubeconfig.to_string_lossy())];
         let server = servers::launch(scene, &[], &env)?;
         let locations: Api<BackupStorageLocation> =
@@ -264,12 +274,6 @@ fn objects(bucket: &Bucket, proxy: &Proxy) -> Vec<Value> {
         |name: &str| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
     let mut objects = bowline_api::crd::all();
     objects.extend([namespace(DEFAULT_NAMESPACE), namespace("shop")]);
-    objects.push(json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": { "name": "keys", "namespace": DEFAULT_NAMESPACE },
-        "stringData": { "cloud": bucket.credentials() },
-    }));
     objects.push(json!({
         "apiVersion": "velero.io/v1",
         "kind": "BackupStorageLocation",
