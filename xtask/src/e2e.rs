@@ -11,7 +11,10 @@ pub(crate) async fn run(names: &[String]) -> anyhow::Result<()> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
         .current_dir(crate::root())
+        // Scenarios end it at certain places.
         .args(["build", "--quiet", "--package", "bowline"])
+        .args(["--package", "bowline-vault"])
+        .args(["--features", "bowline-vault/crash-points"])
         .status()?;
     if !built.success() {
         bail!("bowline does not build");

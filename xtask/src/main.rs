@@ -33,21 +33,13 @@ enum Command {
         group: Option<String>,
     },
     /// Measure
-    Bench {
-        /// What to measure
-        what: Bench,
-    },
+    #[command(subcommand)]
+    Bench(bench::What),
     /// A real cluster on this machine
     #[command(subcommand)]
     Bed(bed::Command),
     /// Run scenarios on real clusters, all or the named ones
     E2e { names: Vec<String> },
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Bench {
-    /// The embedded API server: memory, lists, watchers
-    Apiserver,
 }
 
 #[tokio::main]
@@ -56,9 +48,7 @@ async fn main() -> ExitCode {
         Command::Crds => crds::write(),
         Command::KubernetesApi => kubernetes_api::record().await,
         Command::Conformance { group } => conformance::record(group.as_deref()).await,
-        Command::Bench {
-            what: Bench::Apiserver,
-        } => bench::apiserver().await,
+        Command::Bench(what) => bench::run(what).await,
         Command::Bed(command) => bed::run(command).await,
         Command::E2e { names } => e2e::run(&names).await,
     };

@@ -5,6 +5,8 @@
 //!   bed        a cluster made of those programs: API only, or with a node that runs pods
 //!   machine    the namespaces that a node bed lives in, so that ending it leaves nothing behind
 //!   peer       the real Velero: its command line, its server as a process or in the cluster
+//!   servers    Velero's server and ours, taking turns
+//!   fill, zoo  many objects; an object of every kind
 //!   scene      what one scenario gets: a client, fresh names, a bucket, processes, deadlines
 //!   scenarios  the promises, each as a story on a bed
 //! ```
@@ -15,12 +17,18 @@
 pub mod bed;
 pub mod build;
 pub mod conformance;
+pub mod contents;
+pub mod fill;
 pub mod leftovers;
+pub mod measure;
 pub mod peer;
+pub mod proxy;
 pub mod requirements;
 pub mod run;
 pub mod scenarios;
 pub mod scene;
+pub mod servers;
+pub mod zoo;
 
 mod cache;
 mod image;

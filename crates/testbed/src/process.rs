@@ -96,6 +96,23 @@ impl Process {
         .await
     }
 
+    /// Asks it to end, as Kubernetes does, and waits until it has; one that does not is killed,
+    /// which is an error.
+    pub async fn stop(&self) -> anyhow::Result<()> {
+        let pid = Pid::from_raw(self.pid).context("process id 0")?;
+        if self.is_alive() {
+            // It may end by itself just now.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let what = format!("{} ({}) to stop", self.name, self.pid);
+        let stopped = wait_for(&what, Duration::from_secs(30), async || {
+            Ok((!self.is_alive()).then_some(()))
+        })
+        .await;
+        self.kill().await?;
+        stopped
+    }
+
     /// Fails with the end of its log if it no longer runs.
     pub fn check(&self) -> anyhow::Result<()> {
         if !self.is_alive() {

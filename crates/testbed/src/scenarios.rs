@@ -1,8 +1,13 @@
 //! The promises, one story each.
 
+mod archives;
 mod beds;
+mod command_lines;
 mod conformance;
 mod crds;
+mod exchange;
+mod faults;
+mod killed;
 mod pods;
 mod velero;
 
@@ -36,6 +41,25 @@ pub const ALL: &[Scenario] = &[
     on(BOTH, "velero-as-a-process", |scene| {
         Box::pin(velero::as_a_process(scene))
     }),
+    on(&[Mode::Embedded], "backup-faults", |scene| {
+        Box::pin(faults::are_survived(scene))
+    }),
+    on(API, "same-archives", |scene| {
+        Box::pin(archives::same(scene))
+    }),
+    on(API, "velero-reads-ours", |scene| {
+        Box::pin(exchange::velero_reads_ours(scene))
+    }),
+    on(API, "velero-cli-on-ours", |scene| {
+        Box::pin(command_lines::velero_on_ours(scene))
+    }),
+    on(API, "our-cli-on-velero", |scene| {
+        Box::pin(command_lines::ours_on_velero(scene))
+    }),
+    on(API, "killed-in-the-middle", |scene| {
+        Box::pin(killed::in_the_middle(scene))
+    }),
+    on(API, "two-servers", |scene| Box::pin(killed::two_servers(scene))),
     on(NODE, "pods-run", |scene| Box::pin(pods::run(scene))),
     on(NODE, "velero-in-the-cluster", |scene| {
         Box::pin(velero::in_the_cluster(scene))

@@ -52,6 +52,13 @@ impl Scene {
         })
     }
 
+    /// The same scene with our program from another file.
+    #[must_use]
+    pub fn with_bowline(mut self, file: PathBuf) -> Self {
+        self.bowline = file;
+        self
+    }
+
     /// The bed it plays on.
     #[must_use]
     pub fn bed(&self) -> &Bed {

@@ -2,23 +2,30 @@
 //!
 //! Without the feature `crash-points` nothing of this is compiled in.
 
-/// Ends the process if the variable `BOWLINE_CRASH_AT` names this place, after adding the name as
-/// a line to the file that `BOWLINE_CRASH_NOTE` names.
+/// Adds the name of this place as a line to the file that the variable `BOWLINE_CRASH_TRACE` names.
+/// Ends the process if `BOWLINE_CRASH_AT` names this place, after adding it to the file that
+/// `BOWLINE_CRASH_NOTE` names.
 #[cfg(feature = "crash-points")]
 pub fn here(name: &str) {
+    note("BOWLINE_CRASH_TRACE", name);
+    if std::env::var("BOWLINE_CRASH_AT").is_ok_and(|wanted| wanted == name) {
+        note("BOWLINE_CRASH_NOTE", name);
+        std::process::abort();
+    }
+}
+
+#[cfg(feature = "crash-points")]
+fn note(variable: &str, name: &str) {
     use std::io::Write;
 
-    if std::env::var("BOWLINE_CRASH_AT").is_ok_and(|wanted| wanted == name) {
-        if let Ok(note) = std::env::var("BOWLINE_CRASH_NOTE")
-            && let Ok(mut file) = std::fs::File::options()
-                .create(true)
-                .append(true)
-                .open(note)
-        {
-            let _ = writeln!(file, "{name}");
-            let _ = file.sync_all();
-        }
-        std::process::abort();
+    if let Ok(path) = std::env::var(variable)
+        && let Ok(mut file) = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+    {
+        let _ = writeln!(file, "{name}");
+        let _ = file.sync_all();
     }
 }
 
