@@ -7,6 +7,7 @@ mod conformance;
 mod crds;
 mod exchange;
 mod faults;
+mod hooks;
 mod killed;
 mod pods;
 mod velero;
@@ -59,8 +60,13 @@ pub const ALL: &[Scenario] = &[
     on(API, "killed-in-the-middle", |scene| {
         Box::pin(killed::in_the_middle(scene))
     }),
-    on(API, "two-servers", |scene| Box::pin(killed::two_servers(scene))),
+    on(API, "two-servers", |scene| {
+        Box::pin(killed::two_servers(scene))
+    }),
     on(NODE, "pods-run", |scene| Box::pin(pods::run(scene))),
+    on(NODE, "hooks-run-in-pods", |scene| {
+        Box::pin(hooks::run_in_pods(scene))
+    }),
     on(NODE, "velero-in-the-cluster", |scene| {
         Box::pin(velero::in_the_cluster(scene))
     }),
