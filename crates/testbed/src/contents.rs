@@ -27,10 +27,15 @@ impl Contents {
     pub fn read(bucket: &Bucket, backup: &str) -> anyhow::Result<Self> {
         let folder = bucket.folder().join("backups").join(backup);
         let mut contents = Self::default();
-        let entries = fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))?;
+        let entries =
+            fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))?;
         for entry in entries {
             let path = entry?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             let suffix = name.strip_prefix(backup).unwrap_or(&name).to_owned();
             let read = || -> anyhow::Result<Value> {
                 let mut bytes = Vec::new();
@@ -132,7 +137,11 @@ mod tests {
         let other = json!({ "a": { "b": [1, 3] }, "same": 1, "new": null });
         assert_eq!(
             differences(&one, &other),
-            [".a.b[1]: 2 | 3", ".gone: true | absent", ".new: absent | null"]
+            [
+                ".a.b[1]: 2 | 3",
+                ".gone: true | absent",
+                ".new: absent | null"
+            ]
         );
     }
 }

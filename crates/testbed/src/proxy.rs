@@ -163,7 +163,11 @@ async fn read_head(from: &mut OwnedReadHalf) -> anyhow::Result<Option<(String, V
 async fn drain(from: &mut OwnedReadHalf, fields: &str, have: usize) -> anyhow::Result<()> {
     let length = fields.lines().find_map(|field| {
         let (name, value) = field.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then_some(value)?.trim().parse().ok()
+        name.eq_ignore_ascii_case("content-length")
+            .then_some(value)?
+            .trim()
+            .parse()
+            .ok()
     });
     let mut left = length.unwrap_or(0_usize).saturating_sub(have);
     let mut part = vec![0; 64 * 1024];
@@ -205,7 +209,10 @@ mod tests {
 
     async fn ask(proxy: &Proxy) -> String {
         let mut stream = TcpStream::connect(proxy.address).await.unwrap();
-        stream.write_all(b"PUT /b/key HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc").await.unwrap();
+        stream
+            .write_all(b"PUT /b/key HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc")
+            .await
+            .unwrap();
         let mut answer = String::new();
         let _ = stream.read_to_string(&mut answer).await;
         answer
@@ -219,12 +226,21 @@ mod tests {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut part = [0; 1000];
                 let _ = stream.read(&mut part).await;
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine").await;
+                let _ = stream
+                    .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine")
+                    .await;
             }
         });
         let proxy = Proxy::start(&to).await.unwrap();
-        let rule = |mishap| Rule { on: "PUT /b/", times: 1, mishap };
-        proxy.set(&[rule(Mishap::Refuse(503, "SlowDown")), rule(Mishap::CutAnswer(10))]);
+        let rule = |mishap| Rule {
+            on: "PUT /b/",
+            times: 1,
+            mishap,
+        };
+        proxy.set(&[
+            rule(Mishap::Refuse(503, "SlowDown")),
+            rule(Mishap::CutAnswer(10)),
+        ]);
         assert!(ask(&proxy).await.starts_with("HTTP/1.1 503 SlowDown"));
         assert_eq!(ask(&proxy).await, "HTTP/1.1 2");
         assert_eq!(proxy.left(), 0);

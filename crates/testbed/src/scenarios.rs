@@ -59,7 +59,9 @@ pub const ALL: &[Scenario] = &[
     on(API, "killed-in-the-middle", |scene| {
         Box::pin(killed::in_the_middle(scene))
     }),
-    on(API, "two-servers", |scene| Box::pin(killed::two_servers(scene))),
+    on(API, "two-servers", |scene| {
+        Box::pin(killed::two_servers(scene))
+    }),
     on(NODE, "pods-run", |scene| Box::pin(pods::run(scene))),
     on(NODE, "velero-in-the-cluster", |scene| {
         Box::pin(velero::in_the_cluster(scene))

@@ -25,8 +25,10 @@ pub const LONG: &str = "zoo-long";
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Resources that need have no object, each with its reason.
-const MAY_BE_EMPTY: [(&str, &str); 1] =
-    [("ghosts.zoo.example.com", "there to be a kind without objects")];
+const MAY_BE_EMPTY: [(&str, &str); 1] = [(
+    "ghosts.zoo.example.com",
+    "there to be a kind without objects",
+)];
 
 /// Fills a cluster with the zoo, and waits until its controllers have had their say.
 pub async fn make(client: &Client) -> anyhow::Result<()> {
@@ -70,7 +72,9 @@ fn made_here() -> Vec<Value> {
             "data": { "text": text },
         })
     };
-    let long = "long-name.".repeat(26)[..253].trim_end_matches(['.', '-']).to_owned();
+    let long = "long-name.".repeat(26)[..253]
+        .trim_end_matches(['.', '-'])
+        .to_owned();
     let long = format!("{long:x<253}");
     let mut deep = json!("bottom");
     for depth in 0..60 {
@@ -95,7 +99,11 @@ fn made_here() -> Vec<Value> {
 /// An object with an owner, and one that a finalizer keeps from going.
 async fn dependents(client: &Client) -> anyhow::Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "zoo");
-    let owner = maps.get("empty").await?.uid().context("an object without uid")?;
+    let owner = maps
+        .get("empty")
+        .await?
+        .uid()
+        .context("an object without uid")?;
     let meta = |name: &str, more: Value| {
         let mut meta = json!({ "name": name, "namespace": "zoo" });
         for (key, value) in more.as_object().into_iter().flatten() {
@@ -149,7 +157,10 @@ fn collection(resource: &ApiResource, namespace: Option<&str>) -> String {
         "apis"
     };
     let place = namespace.map_or_else(String::new, |namespace| format!("namespaces/{namespace}/"));
-    format!("/{root}/{}/{place}{}", resource.api_version, resource.plural)
+    format!(
+        "/{root}/{}/{place}{}",
+        resource.api_version, resource.plural
+    )
 }
 
 /// Every resource in every served version.
@@ -168,7 +179,10 @@ async fn discover(client: &Client) -> anyhow::Result<Vec<(ApiResource, ApiCapabi
 pub async fn missing(client: &Client) -> anyhow::Result<Vec<String>> {
     let found = Discovery::new(client.clone()).run().await?;
     let mut missing = Vec::new();
-    for (resource, can) in found.groups().flat_map(|group| group.recommended_resources()) {
+    for (resource, can) in found
+        .groups()
+        .flat_map(|group| group.recommended_resources())
+    {
         let needed = [verbs::LIST, verbs::CREATE, verbs::GET, verbs::DELETE];
         let name = format!("{}.{}", resource.plural, resource.group);
         if !needed.iter().all(|verb| can.supports_operation(verb))
@@ -179,7 +193,12 @@ pub async fn missing(client: &Client) -> anyhow::Result<Vec<String>> {
             continue;
         }
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        if api.list(&ListParams::default().limit(1)).await?.items.is_empty() {
+        if api
+            .list(&ListParams::default().limit(1))
+            .await?
+            .items
+            .is_empty()
+        {
             missing.push(name);
         }
     }
@@ -209,7 +228,10 @@ async fn settled(client: &Client) -> anyhow::Result<()> {
 async fn versions(client: &Client) -> anyhow::Result<BTreeMap<String, String>> {
     let found = Discovery::new(client.clone()).run().await?;
     let mut versions = BTreeMap::new();
-    for (resource, can) in found.groups().flat_map(|group| group.recommended_resources()) {
+    for (resource, can) in found
+        .groups()
+        .flat_map(|group| group.recommended_resources())
+    {
         if !can.supports_operation(verbs::LIST)
             || ["leases", "events", "nodes"].contains(&resource.plural.as_str())
         {
@@ -238,7 +260,10 @@ mod tests {
     fn the_data_file_reads() {
         let objects: Vec<Value> = serde_saphyr::from_str(super::OBJECTS).unwrap();
         assert!(objects.len() > 70);
-        let long = super::made_here()[0]["metadata"]["name"].as_str().unwrap().len();
+        let long = super::made_here()[0]["metadata"]["name"]
+            .as_str()
+            .unwrap()
+            .len();
         assert_eq!(long, 253);
     }
 }

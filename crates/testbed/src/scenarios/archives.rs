@@ -193,13 +193,20 @@ pub(super) async fn same(scene: &Scene) -> anyhow::Result<String> {
         let ours = &ended[&(Server::Ours, one.name)];
         let (lines, seen) = judge(scene, &bucket, one, theirs, ours)?;
         entries += seen;
-        report.extend(lines.into_iter().map(|line| format!("{}: {line}", one.name)));
+        report.extend(
+            lines
+                .into_iter()
+                .map(|line| format!("{}: {line}", one.name)),
+        );
     }
     peer::remove(scene).await?;
     if !report.is_empty() {
         bail!("velero | bowline differ:\n{}", report.join("\n"));
     }
-    Ok(format!("{} specs, {entries} archive entries alike", all.len()))
+    Ok(format!(
+        "{} specs, {entries} archive entries alike",
+        all.len()
+    ))
 }
 
 fn name(scene: &Scene, server: Server, one: &Try) -> String {
@@ -228,7 +235,12 @@ fn judge(
             .filter(|line| !is_wanted(one, line))
             .map(|line| format!("the object{line}")),
     );
-    let folder = |server| bucket.folder().join("backups").join(name(scene, server, one));
+    let folder = |server| {
+        bucket
+            .folder()
+            .join("backups")
+            .join(name(scene, server, one))
+    };
     if !folder(Server::Velero).exists() && !folder(Server::Ours).exists() {
         return Ok((lines, 0));
     }
@@ -246,7 +258,9 @@ fn judge(
     let added: Vec<&String> = keys_without(&our_entries, &their_entries);
     lines.extend(missing.iter().map(|path| format!("only velero has {path}")));
     match one.expected {
-        Expected::Same | Expected::SameWithARemark => lines.extend(added.iter().map(|path| format!("only bowline has {path}"))),
+        Expected::Same | Expected::SameWithARemark => {
+            lines.extend(added.iter().map(|path| format!("only bowline has {path}")))
+        }
         Expected::OursHasAllOfTheCluster => {
             let cluster = |path: &&&String| path.contains("/cluster/");
             let odd = added.iter().filter(|path| !cluster(path));
@@ -262,7 +276,12 @@ fn judge(
     for (path, theirs) in &their_entries {
         if let Some(ours) = our_entries.get(path) {
             let found = differences(theirs, ours);
-            lines.extend(found.into_iter().take(5).map(|line| format!("{path}{line}")));
+            lines.extend(
+                found
+                    .into_iter()
+                    .take(5)
+                    .map(|line| format!("{path}{line}")),
+            );
         }
     }
     for file in theirs.file_names().intersection(&ours.file_names()) {
@@ -318,7 +337,8 @@ fn keys_without<'a>(
 fn essence(ended: &Ended) -> anyhow::Result<Value> {
     let mut object = serde_json::to_value(&ended.backup)?;
     let metadata = object["metadata"].take();
-    object["metadata"] = json!({ "labels": metadata["labels"], "annotations": metadata["annotations"] });
+    object["metadata"] =
+        json!({ "labels": metadata["labels"], "annotations": metadata["annotations"] });
     // Nothing to do is left out or zero.
     if let Some(progress) = object["status"]["progress"].as_object_mut() {
         progress.retain(|_, count| *count != 0);
@@ -393,8 +413,14 @@ mod tests {
                 "resources/leases.coordination.k8s.io/namespaces/velero/bowline-server.json",
                 true,
             ),
-            ("resources/leases.coordination.k8s.io/namespaces/zoo/still.json", false),
-            ("resources/secrets/namespaces/velero/cloud-credentials.json", false),
+            (
+                "resources/leases.coordination.k8s.io/namespaces/zoo/still.json",
+                false,
+            ),
+            (
+                "resources/secrets/namespaces/velero/cloud-credentials.json",
+                false,
+            ),
             ("metadata/version", false),
         ] {
             assert_eq!(is_volatile(path), expected, "{path}");

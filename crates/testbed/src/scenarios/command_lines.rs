@@ -9,12 +9,7 @@ use kube::{Api, api::ListParams};
 use regex::Regex;
 use serde_json::json;
 
-use crate::{
-    peer,
-    scene::Scene,
-    servers::Server,
-    wait_for,
-};
+use crate::{peer, scene::Scene, servers::Server, wait_for};
 
 /// Whose command line.
 #[derive(Clone, Copy)]
@@ -37,7 +32,9 @@ pub(super) async fn velero_on_ours(scene: &Scene) -> anyhow::Result<String> {
     scheduled(scene).await?;
     peer::remove(scene).await?;
     let commands = compared?;
-    Ok(format!("{commands} commands print the same; a schedule fires"))
+    Ok(format!(
+        "{commands} commands print the same; a schedule fires"
+    ))
 }
 
 /// Both command lines against Velero's server.
@@ -76,9 +73,27 @@ async fn talk(scene: &Scene, server: Server, line: Line) -> anyhow::Result<Talk>
     let commands: &[&[&str]] = &[
         &["backup-location", "get"],
         &["backup", "get"],
-        &["backup", "create", "b1", "--include-namespaces", &shop, "--labels", "a=b", "--ttl", "24h", "--wait"],
+        &[
+            "backup",
+            "create",
+            "b1",
+            "--include-namespaces",
+            &shop,
+            "--labels",
+            "a=b",
+            "--ttl",
+            "24h",
+            "--wait",
+        ],
         &["backup", "create", "b1"],
-        &["backup", "create", "b2", "--include-namespaces", "nonesuch", "--wait"],
+        &[
+            "backup",
+            "create",
+            "b2",
+            "--include-namespaces",
+            "nonesuch",
+            "--wait",
+        ],
         &["backup", "get", "b1"],
         &["backup", "get"],
         &["backup", "describe", "b1"],
@@ -88,7 +103,15 @@ async fn talk(scene: &Scene, server: Server, line: Line) -> anyhow::Result<Talk>
         &["backup", "download", "b1", "--force", "--output", &file],
         &["backup", "logs", "b1"],
         &["backup", "logs", "nonesuch"],
-        &["schedule", "create", "s1", "--schedule", "0 3 1 1 *", "--include-namespaces", &shop],
+        &[
+            "schedule",
+            "create",
+            "s1",
+            "--schedule",
+            "0 3 1 1 *",
+            "--include-namespaces",
+            &shop,
+        ],
         &["schedule", "get"],
         &["schedule", "pause", "s1"],
         &["schedule", "get", "s1"],
@@ -104,7 +127,10 @@ async fn talk(scene: &Scene, server: Server, line: Line) -> anyhow::Result<Talk>
         let printed = print(scene, line, args).await?;
         if args[1..] == ["logs", "b1"] {
             // Each server tells its own story, in lines of the same form.
-            ensure!(printed.contains("level=info msg="), "the log is {printed:?}");
+            ensure!(
+                printed.contains("level=info msg="),
+                "the log is {printed:?}"
+            );
             continue;
         }
         talk.push((args.join(" "), plain(scene, &printed)));
@@ -125,12 +151,24 @@ async fn talk(scene: &Scene, server: Server, line: Line) -> anyhow::Result<Talk>
 
 /// A server looks at a new schedule in its own time.
 async fn enabled(scene: &Scene) -> anyhow::Result<()> {
-    wait_for("the schedule to be looked at", Duration::from_secs(30), async || {
-        let phase = scene
-            .kubectl(&["-n", DEFAULT_NAMESPACE, "get", "schedule", "s1", "-o", "jsonpath={.status.phase}"])
-            .await?;
-        Ok((!phase.is_empty()).then_some(()))
-    })
+    wait_for(
+        "the schedule to be looked at",
+        Duration::from_secs(30),
+        async || {
+            let phase = scene
+                .kubectl(&[
+                    "-n",
+                    DEFAULT_NAMESPACE,
+                    "get",
+                    "schedule",
+                    "s1",
+                    "-o",
+                    "jsonpath={.status.phase}",
+                ])
+                .await?;
+            Ok((!phase.is_empty()).then_some(()))
+        },
+    )
     .await
 }
 
@@ -140,9 +178,15 @@ async fn print(scene: &Scene, line: Line, args: &[&str]) -> anyhow::Result<Strin
         Line::Velero => scene.program("velero"),
         Line::Ours => scene.bowline(),
     };
-    command.args(args).env("NO_COLOR", "1").current_dir(scene.folder());
+    command
+        .args(args)
+        .env("NO_COLOR", "1")
+        .current_dir(scene.folder());
     let mut command = tokio::process::Command::from(command);
-    let output = command.stdin(std::process::Stdio::null()).kill_on_drop(true).output();
+    let output = command
+        .stdin(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .output();
     let Ok(output) = tokio::time::timeout(Duration::from_secs(90), output).await else {
         bail!("{} does not end", args.join(" "));
     };
@@ -157,15 +201,26 @@ async fn print(scene: &Scene, line: Line, args: &[&str]) -> anyhow::Result<Strin
 
 /// A text without times, ids, ages, colours, and the names of programs.
 fn plain(scene: &Scene, text: &str) -> String {
-    let mut text = text.replace("bowline", "velero").replace(&*scene.folder().to_string_lossy(), "<folder>");
+    let mut text = text
+        .replace("bowline", "velero")
+        .replace(&*scene.folder().to_string_lossy(), "<folder>");
     for (pattern, with) in [
         ("\u{1b}\\[[0-9;]*m", ""),
-        (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\dZ?( [+-]\d{4} \w+)?", "<time>"),
-        (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uid>"),
+        (
+            r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\dZ?( [+-]\d{4} \w+)?",
+            "<time>",
+        ),
+        (
+            r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+            "<uid>",
+        ),
         // Dots of progress, however many; ours tells the phase instead.
         (r"(?m)^\.*\n", ""),
         (r"\.{4,}", "…"),
-        (r"(?m)^(New|Queued|ReadyToStart|InProgress|Finalizing|WaitingFor)\w*(: .*)?\n", ""),
+        (
+            r"(?m)^(New|Queued|ReadyToStart|InProgress|Finalizing|WaitingFor)\w*(: .*)?\n",
+            "",
+        ),
         (r"(?m)^hint: .*\n", ""),
         (r"\b\d+(s|m|h|d|m\d+s)( ago)?\b", "<age>"),
         (r" {2,}", "  "),
@@ -204,7 +259,10 @@ fn compare(
 fn line_differences(one: &str, other: &str) -> Vec<String> {
     let (one, other): (Vec<&str>, Vec<&str>) = (one.lines().collect(), other.lines().collect());
     let only = |a: &[&str], b: &[&str], sign: &str| -> Vec<String> {
-        a.iter().filter(|line| !b.contains(line)).map(|line| format!("{sign} {line}")).collect()
+        a.iter()
+            .filter(|line| !b.contains(line))
+            .map(|line| format!("{sign} {line}"))
+            .collect()
     };
     let mut lines = only(&one, &other, "-");
     lines.extend(only(&other, &one, "+"));
@@ -218,17 +276,39 @@ fn line_differences(one: &str, other: &str) -> Vec<String> {
 async fn scheduled(scene: &Scene) -> anyhow::Result<()> {
     let process = Server::Ours.start(scene, &[]).await?;
     let shop = scene.fresh("shop");
-    print(scene, Line::Velero, &["schedule", "create", "often", "--schedule", "@every 1s", "--include-namespaces", &shop]).await?;
+    print(
+        scene,
+        Line::Velero,
+        &[
+            "schedule",
+            "create",
+            "often",
+            "--schedule",
+            "@every 1s",
+            "--include-namespaces",
+            &shop,
+        ],
+    )
+    .await?;
     let backups: Api<Backup> = Api::namespaced(scene.client(), DEFAULT_NAMESPACE);
     let of = ListParams::default().labels("velero.io/schedule-name=often");
-    wait_for("a backup of the schedule", Duration::from_secs(75), async || {
-        let done = backups.list(&of).await?.items.into_iter().any(|backup| {
-            let phase = backup.status.and_then(|s| s.phase);
-            phase.is_some_and(|phase| phase.as_str() == "Completed")
-        });
-        Ok(done.then_some(()))
-    })
+    wait_for(
+        "a backup of the schedule",
+        Duration::from_secs(75),
+        async || {
+            let done = backups.list(&of).await?.items.into_iter().any(|backup| {
+                let phase = backup.status.and_then(|s| s.phase);
+                phase.is_some_and(|phase| phase.as_str() == "Completed")
+            });
+            Ok(done.then_some(()))
+        },
+    )
     .await?;
-    print(scene, Line::Velero, &["schedule", "delete", "often", "--confirm"]).await?;
+    print(
+        scene,
+        Line::Velero,
+        &["schedule", "delete", "often", "--confirm"],
+    )
+    .await?;
     process.stop().await
 }

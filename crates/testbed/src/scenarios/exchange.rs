@@ -50,9 +50,11 @@ pub(super) async fn velero_reads_ours(scene: &Scene) -> anyhow::Result<String> {
     delete_zoo(&client).await?;
 
     let server = Server::Velero.start(scene, &[]).await?;
-    let synced = wait_for("velero to find the backup", Duration::from_secs(100), async || {
-        Ok(backups.get_opt(&name).await?)
-    })
+    let synced = wait_for(
+        "velero to find the backup",
+        Duration::from_secs(100),
+        async || Ok(backups.get_opt(&name).await?),
+    )
     .await?;
     ensure!(
         serde_json::to_value(&synced.status)? == serde_json::to_value(&ended.backup.status)?,
@@ -61,7 +63,18 @@ pub(super) async fn velero_reads_ours(scene: &Scene) -> anyhow::Result<String> {
     );
     commands_work(scene, &name).await?;
     let restore = scene.fresh("back");
-    velero(scene, &["restore", "create", &restore, "--from-backup", &name, "--wait"]).await?;
+    velero(
+        scene,
+        &[
+            "restore",
+            "create",
+            &restore,
+            "--from-backup",
+            &name,
+            "--wait",
+        ],
+    )
+    .await?;
     let restores: Api<Restore> = Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
     let status = restores.get(&restore).await?.status.unwrap_or_default();
     let describe = velero(scene, &["restore", "describe", &restore, "--details"]).await?;
@@ -95,7 +108,10 @@ async fn velero(scene: &Scene, args: &[&str]) -> anyhow::Result<String> {
 async fn commands_work(scene: &Scene, name: &str) -> anyhow::Result<()> {
     let text = velero(scene, &["backup", "describe", name, "--details"]).await?;
     for part in ["Phase:  ", "Completed", "v1/ConfigMap:", "zoo/frozen"] {
-        ensure!(text.contains(part), "describe does not say {part:?}:\n{text}");
+        ensure!(
+            text.contains(part),
+            "describe does not say {part:?}:\n{text}"
+        );
     }
     ensure!(!text.contains("<error"), "describe has errors:\n{text}");
     let text = velero(scene, &["backup", "logs", name]).await?;
@@ -115,16 +131,22 @@ async fn delete_zoo(client: &Client) -> anyhow::Result<()> {
     for name in zoo::NAMESPACES {
         namespaces.delete(name, &DeleteParams::default()).await?;
     }
-    wait_for("the namespaces to go", Duration::from_secs(90), async || {
-        let mut left = Vec::new();
-        for name in zoo::NAMESPACES {
-            left.extend(namespaces.get_opt(name).await?);
-        }
-        Ok(left.is_empty().then_some(()))
-    })
+    wait_for(
+        "the namespaces to go",
+        Duration::from_secs(90),
+        async || {
+            let mut left = Vec::new();
+            for name in zoo::NAMESPACES {
+                left.extend(namespaces.get_opt(name).await?);
+            }
+            Ok(left.is_empty().then_some(()))
+        },
+    )
     .await?;
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    volumes.delete("zoo-volume", &DeleteParams::default()).await?;
+    volumes
+        .delete("zoo-volume", &DeleteParams::default())
+        .await?;
     wait_for("the volume to go", Duration::from_secs(60), async || {
         Ok(volumes.get_opt("zoo-volume").await?.is_none().then_some(()))
     })
@@ -135,7 +157,10 @@ async fn delete_zoo(client: &Client) -> anyhow::Result<()> {
 async fn objects(client: &Client) -> anyhow::Result<Objects> {
     let mut found = Objects::new();
     let groups = Discovery::new(client.clone()).run().await?;
-    for (resource, can) in groups.groups().flat_map(|group| group.recommended_resources()) {
+    for (resource, can) in groups
+        .groups()
+        .flat_map(|group| group.recommended_resources())
+    {
         if !can.supports_operation(verbs::CREATE)
             || can.scope == Scope::Cluster
             || NOT_COMPARED.contains(&resource.kind.as_str())
@@ -148,7 +173,9 @@ async fn objects(client: &Client) -> anyhow::Result<Objects> {
             let list = match api.list(&ListParams::default()).await {
                 Ok(list) => list,
                 Err(kube::Error::Api(status)) if [404, 405].contains(&status.code) => continue,
-                Err(error) => return Err(error).with_context(|| format!("list {}", resource.plural)),
+                Err(error) => {
+                    return Err(error).with_context(|| format!("list {}", resource.plural));
+                }
             };
             for object in list {
                 let key = format!("{} {namespace}/{}", resource.kind, object.name_any());
@@ -190,7 +217,10 @@ fn essence(object: &Value, backup: &str) -> Value {
     let added = labels.remove(label::BACKUP_NAME);
     debug_assert!(added.is_none_or(|name| name == backup));
     labels.remove(label::RESTORE_NAME);
-    let mut annotations = metadata["annotations"].as_object().cloned().unwrap_or_default();
+    let mut annotations = metadata["annotations"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
     annotations.retain(|key, _| {
         !key.starts_with("pv.kubernetes.io/") && key != "kubernetes.io/service-account.uid"
     });

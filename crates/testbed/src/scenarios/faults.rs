@@ -78,7 +78,12 @@ pub(super) async fn are_survived(scene: &Scene) -> anyhow::Result<String> {
     let _ = stage.end.send(());
     alive?;
     if !failures.is_empty() {
-        bail!("{} of {} bad days:\n{}", failures.len(), count + 1, failures.join("\n"));
+        bail!(
+            "{} of {} bad days:\n{}",
+            failures.len(),
+            count + 1,
+            failures.join("\n")
+        );
     }
     Ok(format!("{} bad days", count + 1))
 }
@@ -92,17 +97,34 @@ fn of_the_api() -> Vec<(&'static str, Vec<Rule>, End)> {
     };
     let list = |when, fault| vec![on(Method::GET, "/configmaps?", when, fault)];
     vec![
-        ("throttled lists", list(When::First(2), Fault::Throttle(1)), End::Completed),
-        ("cut lists", list(When::First(3), Fault::Cut(30_000)), End::Completed),
+        (
+            "throttled lists",
+            list(When::First(2), Fault::Throttle(1)),
+            End::Completed,
+        ),
+        (
+            "cut lists",
+            list(When::First(3), Fault::Cut(30_000)),
+            End::Completed,
+        ),
         (
             "slow lists",
             list(When::First(3), Fault::Delay(Duration::from_millis(700))),
             End::Completed,
         ),
-        ("lists with 500", list(When::First(2), Fault::Status(500)), End::Completed),
+        (
+            "lists with 500",
+            list(When::First(2), Fault::Status(500)),
+            End::Completed,
+        ),
         (
             "a forbidden kind",
-            vec![on(Method::GET, "/secrets?", When::Always, Fault::Status(403))],
+            vec![on(
+                Method::GET,
+                "/secrets?",
+                When::Always,
+                Fault::Status(403),
+            )],
             End::Partly("secrets"),
         ),
         (
@@ -112,7 +134,12 @@ fn of_the_api() -> Vec<(&'static str, Vec<Rule>, End)> {
         ),
         (
             "patches with 500",
-            vec![on(Method::PATCH, "/backups/", When::First(2), Fault::Status(500))],
+            vec![on(
+                Method::PATCH,
+                "/backups/",
+                When::First(2),
+                Fault::Status(500),
+            )],
             End::Completed,
         ),
         (
@@ -124,11 +151,29 @@ fn of_the_api() -> Vec<(&'static str, Vec<Rule>, End)> {
 }
 
 fn of_the_store() -> Vec<(&'static str, Vec<proxy::Rule>, End)> {
-    let put = |times, mishap| vec![proxy::Rule { on: "PUT /", times, mishap }];
+    let put = |times, mishap| {
+        vec![proxy::Rule {
+            on: "PUT /",
+            times,
+            mishap,
+        }]
+    };
     vec![
-        ("slow down", put(3, Mishap::Refuse(503, "SlowDown")), End::Completed),
-        ("internal errors", put(2, Mishap::Refuse(500, "InternalError")), End::Completed),
-        ("cut uploads", put(2, Mishap::CutRequest(4000)), End::Completed),
+        (
+            "slow down",
+            put(3, Mishap::Refuse(503, "SlowDown")),
+            End::Completed,
+        ),
+        (
+            "internal errors",
+            put(2, Mishap::Refuse(500, "InternalError")),
+            End::Completed,
+        ),
+        (
+            "cut uploads",
+            put(2, Mishap::CutRequest(4000)),
+            End::Completed,
+        ),
         ("cut answers", put(2, Mishap::CutAnswer(12)), End::Completed),
         (
             "no right to write",
@@ -151,7 +196,11 @@ impl Stage {
         let address = listener.local_addr()?;
         let (end, ended) = oneshot::channel::<()>();
         let served = api.clone();
-        tokio::spawn(async move { served.serve(listener, None, async { drop(ended.await) }).await });
+        tokio::spawn(async move {
+            served
+                .serve(listener, None, async { drop(ended.await) })
+                .await
+        });
         let kubeconfig = scene.folder().join("faults-kubeconfig");
         let config = json!({
             "apiVersion": "v1",
@@ -178,7 +227,11 @@ impl Stage {
             Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
         let available = wait_for("the location", Duration::from_secs(60), async || {
             server.check()?;
-            let status = locations.get(DEFAULT_LOCATION).await?.status.unwrap_or_default();
+            let status = locations
+                .get(DEFAULT_LOCATION)
+                .await?
+                .status
+                .unwrap_or_default();
             Ok((status.phase == Some(BackupStorageLocationPhase::Available)).then_some(()))
         });
         available.await?;
@@ -271,8 +324,7 @@ impl Stage {
 
 /// The cluster: our kinds, a location behind the proxy, a namespace with several pages of objects.
 fn objects(bucket: &Bucket, proxy: &Proxy) -> Vec<Value> {
-    let namespace =
-        |name: &str| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+    let namespace = |name: &str| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
     let mut objects = bowline_api::crd::all();
     objects.extend([namespace(DEFAULT_NAMESPACE), namespace("shop")]);
     objects.push(json!({

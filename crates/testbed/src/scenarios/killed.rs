@@ -50,7 +50,9 @@ pub(super) async fn in_the_middle(scene: &Scene) -> anyhow::Result<String> {
     let env = [("BOWLINE_CRASH_TRACE", &*trace.to_string_lossy())];
     let server = Server::Ours.start_with(scene, &[], &env).await?;
     let whole = scene.fresh("whole");
-    servers::back_up(&scene.client(), &whole, &spec).await?.completed()?;
+    servers::back_up(&scene.client(), &whole, &spec)
+        .await?
+        .completed()?;
     server.kill().await?;
     let expected = Contents::read(&bucket, &whole)?;
     let places = places(&trace)?;
@@ -69,7 +71,10 @@ pub(super) async fn in_the_middle(scene: &Scene) -> anyhow::Result<String> {
     ensure!(failures.is_empty(), "killed\n{}", failures.join("\n"));
     velero_finds(scene, &names).await?;
     peer::remove(scene).await?;
-    Ok(format!("{} places, each finished by the next server", places.len()))
+    Ok(format!(
+        "{} places, each finished by the next server",
+        places.len()
+    ))
 }
 
 /// The places passed, each once.
@@ -81,12 +86,7 @@ fn places(trace: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 /// A backup whose server dies at a place, to its end by another server.
-async fn killed_at(
-    scene: &Scene,
-    place: &str,
-    name: &str,
-    spec: &Value,
-) -> anyhow::Result<Ended> {
+async fn killed_at(scene: &Scene, place: &str, name: &str, spec: &Value) -> anyhow::Result<Ended> {
     let note = scene.folder().join(format!("{name}.note"));
     let env = [
         ("BOWLINE_CRASH_AT", place),
@@ -151,15 +151,24 @@ async fn velero_finds(scene: &Scene, names: &[String]) -> anyhow::Result<()> {
         .await?;
     let server = Server::Velero.start(scene, &[]).await?;
     let wanted: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-    wait_for("velero to find the backups", Duration::from_secs(100), async || {
-        let found = backups.list(&ListParams::default()).await?;
-        let found: BTreeSet<&str> = found
-            .iter()
-            .filter_map(|backup| backup.metadata.name.as_deref())
-            .collect();
-        ensure!(found == wanted, "it has {} of {}", found.len(), wanted.len());
-        Ok(Some(()))
-    })
+    wait_for(
+        "velero to find the backups",
+        Duration::from_secs(100),
+        async || {
+            let found = backups.list(&ListParams::default()).await?;
+            let found: BTreeSet<&str> = found
+                .iter()
+                .filter_map(|backup| backup.metadata.name.as_deref())
+                .collect();
+            ensure!(
+                found == wanted,
+                "it has {} of {}",
+                found.len(),
+                wanted.len()
+            );
+            Ok(Some(()))
+        },
+    )
     .await?;
     server.stop().await
 }
@@ -188,11 +197,7 @@ pub(super) async fn two_servers(scene: &Scene) -> anyhow::Result<String> {
     second.check()?;
     let backup = servers::ended(&scene.client(), &made, SOON).await?;
     let took = began.elapsed();
-    Ended {
-        backup,
-        took,
-    }
-    .completed()?;
+    Ended { backup, took }.completed()?;
     let contents = Contents::read(&bucket, &name)?;
     let maps = contents
         .archive
