@@ -235,8 +235,10 @@ async fn list_all(client: &Client, at_once: usize) -> anyhow::Result<(usize, usi
         .await
 }
 
+type Figure = fn(&Round) -> f64;
+
 fn table(objects: usize, rounds: &[(Server, Round)]) -> String {
-    let median = |server: Server, of: fn(&Round) -> f64| -> Option<f64> {
+    let median = |server: Server, of: Figure| -> Option<f64> {
         let mut all: Vec<f64> = rounds
             .iter()
             .filter(|(of, _)| *of == server)
@@ -246,7 +248,7 @@ fn table(objects: usize, rounds: &[(Server, Round)]) -> String {
         let last = all.len().checked_sub(1)?;
         Some((all[last / 2] + all[all.len() / 2]) / 2.0)
     };
-    let figures: [(&str, fn(&Round) -> f64); 4] = [
+    let figures: [(&str, Figure); 4] = [
         ("time, s", |r| r.wall.as_secs_f64()),
         ("cpu, s", |r| r.cpu.as_secs_f64()),
         ("peak, MB", |r| r.peak),
