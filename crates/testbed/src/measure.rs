@@ -9,41 +9,27 @@ use crate::Process;
 /// What was used so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Usage {
-    /// Processor time of the process and those it started.
+    /// Processor time of the process and those it started, also those that have ended.
     pub cpu: Duration,
     /// The most memory that the process itself had at one time, in bytes.
     pub peak: u64,
-    /// The same for the processes it started, added up.
-    pub children_peak: u64,
 }
 
 impl Usage {
-    /// What a running process has used. Children that have ended are not in it.
+    /// What a running process has used.
     pub fn of(process: &Process) -> anyhow::Result<Self> {
         let mut usage = Self::default();
         for pid in family(process.pid)? {
             let Some(stat) = Stat::of(pid) else { continue };
             usage.cpu += stat.cpu;
-            let peak = peak(pid).unwrap_or_default();
-            if pid == process.pid {
-                usage.peak = peak;
-            } else {
-                usage.children_peak += peak;
-            }
         }
+        usage.peak = peak(process.pid).context("no memory peak")?;
         Ok(usage)
     }
 
-    /// Forgets the memory peaks of a process and its children up to now.
-    pub fn forget_peaks(process: &Process) -> anyhow::Result<()> {
-        for pid in family(process.pid)? {
-            // Since Linux 4.0; a child may end meanwhile.
-            let done = fs::write(format!("/proc/{pid}/clear_refs"), "5");
-            if pid == process.pid {
-                done.context("reset the memory peak")?;
-            }
-        }
-        Ok(())
+    /// Forgets the memory peak of a process up to now.
+    pub fn forget_peak(process: &Process) -> anyhow::Result<()> {
+        fs::write(format!("/proc/{}/clear_refs", process.pid), "5").context("reset the memory peak")
     }
 }
 
@@ -87,8 +73,12 @@ impl Stat {
     fn of(pid: i32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
-        let ticks: u64 =
-            fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+        // Its own, then that of children that it has seen end; each in user and system mode.
+        let ticks: u64 = fields
+            .get(11..15)?
+            .iter()
+            .flat_map(|f| f.parse::<u64>())
+            .sum();
         let per_second = rustix::param::clock_ticks_per_second();
         Some(Self {
             parent: fields.get(1)?.parse().ok()?,

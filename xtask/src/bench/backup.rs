@@ -119,9 +119,8 @@ async fn measure(scene: &Scene, args: &Args) -> anyhow::Result<()> {
 struct Round {
     wall: Duration,
     cpu: Duration,
-    /// In MB; the server's own, and its plugins'.
+    /// In MB, without plugins.
     peak: f64,
-    plugins: f64,
     items: i64,
     archive: f64,
     load: f64,
@@ -131,11 +130,10 @@ impl std::fmt::Display for Round {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{:>7.2} s  cpu {:>6.2} s  peak {:>5.0} MB (+{:.0} in plugins)  {} items, {:.1} MB; load before {:.1}",
+            "{:>7.2} s  cpu {:>6.2} s  peak {:>5.0} MB  {} items, {:.1} MB; load before {:.1}",
             self.wall.as_secs_f64(),
             self.cpu.as_secs_f64(),
             self.peak,
-            self.plugins,
             self.items,
             self.archive,
             self.load
@@ -149,7 +147,7 @@ async fn round(scene: &Scene, bucket: &Bucket, server: Server, n: usize) -> anyh
     let process = server.start(scene, &[]).await?;
     let load = fs::read_to_string("/proc/loadavg")?;
     let load = load.split(' ').next().unwrap_or_default().parse()?;
-    Usage::forget_peaks(&process)?;
+    Usage::forget_peak(&process)?;
     let before = Usage::of(&process)?;
     let ended = servers::back_up(&scene.client(), &name, &json!({})).await?;
     let after = Usage::of(&process)?;
@@ -168,7 +166,6 @@ async fn round(scene: &Scene, bucket: &Bucket, server: Server, n: usize) -> anyh
         wall: ended.took,
         cpu: after.cpu.saturating_sub(before.cpu),
         peak: after.peak as f64 / 1e6,
-        plugins: after.children_peak as f64 / 1e6,
         items: ended.items(),
         archive: archive as f64 / 1e6,
         load,
@@ -238,17 +235,20 @@ async fn list_all(client: &Client, at_once: usize) -> anyhow::Result<(usize, usi
         .await
 }
 
+type Figure = fn(&Round) -> f64;
+
 fn table(objects: usize, rounds: &[(Server, Round)]) -> String {
-    let median = |server: Server, of: fn(&Round) -> f64| -> Option<f64> {
+    let median = |server: Server, of: Figure| -> Option<f64> {
         let mut all: Vec<f64> = rounds
             .iter()
             .filter(|(of, _)| *of == server)
             .map(|(_, round)| of(round))
             .collect();
         all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied()
+        let last = all.len().checked_sub(1)?;
+        Some((all[last / 2] + all[all.len() / 2]) / 2.0)
     };
-    let figures: [(&str, fn(&Round) -> f64); 4] = [
+    let figures: [(&str, Figure); 4] = [
         ("time, s", |r| r.wall.as_secs_f64()),
         ("cpu, s", |r| r.cpu.as_secs_f64()),
         ("peak, MB", |r| r.peak),
@@ -309,7 +309,6 @@ mod tests {
             wall: Duration::from_secs(seconds),
             cpu: Duration::from_secs(seconds),
             peak,
-            plugins: 0.0,
             items: 100,
             archive: 1.0,
             load: 0.0,

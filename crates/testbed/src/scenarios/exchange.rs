@@ -91,6 +91,7 @@ pub(super) async fn velero_reads_ours(scene: &Scene) -> anyhow::Result<String> {
     .await?;
     server.stop().await?;
     peer::remove(scene).await?;
+    delete_zoo(&client).await?;
     if !lines.is_empty() {
         bail!("before | after:\n{}\n{describe}", lines.join("\n"));
     }
@@ -220,10 +221,29 @@ fn essence(object: &Value, backup: &str) -> Value {
         .as_object()
         .cloned()
         .unwrap_or_default();
-    annotations.retain(|key, _| !key.starts_with("pv.kubernetes.io/"));
+    annotations.retain(|key, _| {
+        !key.starts_with("pv.kubernetes.io/") && key != "kubernetes.io/service-account.uid"
+    });
     object["metadata"] = json!({ "labels": labels, "annotations": annotations });
-    if let Some(fields) = object.as_object_mut() {
-        fields.remove("status");
+    for given in [
+        "/status",
+        "/data/token",
+        "/spec/clusterIP",
+        "/spec/clusterIPs",
+        // A job finds its pods by its uid.
+        "/spec/selector/matchLabels/batch.kubernetes.io~1controller-uid",
+        "/spec/template/metadata/labels/batch.kubernetes.io~1controller-uid",
+        "/spec/template/metadata/labels/controller-uid",
+    ] {
+        if let Some(value) = object.pointer_mut(given) {
+            *value = json!("given by the cluster");
+        }
+    }
+    // A bound claim is stored without what it was found by.
+    if object["kind"] == "PersistentVolumeClaim"
+        && let Some(spec) = object["spec"].as_object_mut()
+    {
+        spec.remove("selector");
     }
     object
 }

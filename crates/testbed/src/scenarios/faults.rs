@@ -261,7 +261,9 @@ impl Stage {
     fn judge(&self, name: &str, backup: &Backup, end: &End) -> anyhow::Result<()> {
         let status = backup.status.clone().unwrap_or_default();
         let phase = status.phase.clone().unwrap_or_default();
-        let shown = serde_json::to_string(&status)?;
+        let found = Contents::read(&self.bucket, name).unwrap_or_default();
+        let results = found.files.get(suffix::RESULTS).map(Value::to_string);
+        let shown = format!("{}, {}", phase.as_str(), results.unwrap_or_default());
         match end {
             End::Completed => {
                 ensure!(phase == BackupPhase::Completed, "ended as {shown}");
@@ -270,8 +272,7 @@ impl Stage {
             End::Partly(text) => {
                 ensure!(phase == BackupPhase::PartiallyFailed, "ended as {shown}");
                 self.whole(name)?;
-                let contents = Contents::read(&self.bucket, name)?;
-                let results = &contents.files[suffix::RESULTS];
+                let results = &found.files[suffix::RESULTS];
                 let errors = results["errors"].to_string();
                 ensure!(errors.contains(text), "the results are {results}");
                 Ok(())
