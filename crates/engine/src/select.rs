@@ -275,7 +275,6 @@ impl Selection {
 
     /// Whether an object is taken, listed or brought along. One that another action insists on only
     /// has to exist.
-    #[must_use]
     pub fn admits(
         &self,
         resource: &Resource,

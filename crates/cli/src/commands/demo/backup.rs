@@ -126,7 +126,7 @@ pub(super) async fn show(
         let status = ended.status.clone().unwrap_or_default();
         let why = status
             .failure_reason
-            .or(status.validation_errors.map(|e| e.join("; ")));
+            .or_else(|| status.validation_errors.map(|e| e.join("; ")));
         bail!(
             "backup {} ended {}: {}",
             ended.name_any(),
