@@ -240,7 +240,7 @@ fn essence(object: &Value, backup: &str) -> Value {
         }
     }
     // A bound claim is stored without what it was found by.
-    if object["kind"] == "PersistentVolumeClaim"
+    if !object["spec"]["volumeName"].is_null()
         && let Some(spec) = object["spec"].as_object_mut()
     {
         spec.remove("selector");
