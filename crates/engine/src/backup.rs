@@ -236,10 +236,14 @@ fn remark(selection: &Selection, remarks: &[String], live: &[LiveNamespace], log
         log.warning(remark, &About::default());
     }
     for missing in selection.missing_namespaces() {
+        let about = About {
+            resource: Some("namespaces".to_owned()),
+            ..About::default()
+        };
         let why = format!(
             "fail to get the namespace {missing} specified in backup.Spec.IncludedNamespaces"
         );
-        log.error(&why, &About::default().because("namespace not found"));
+        log.error(&why, &about);
     }
     let managed: Vec<&str> = live
         .iter()

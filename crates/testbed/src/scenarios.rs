@@ -63,6 +63,9 @@ pub const ALL: &[Scenario] = &[
     on(API, "two-servers", |scene| {
         Box::pin(killed::two_servers(scene))
     }),
+    on(BOTH, "beside-velero", |scene| {
+        Box::pin(killed::beside_velero(scene))
+    }),
     on(NODE, "pods-run", |scene| Box::pin(pods::run(scene))),
     on(NODE, "hooks-run-in-pods", |scene| {
         Box::pin(hooks::run_in_pods(scene))

@@ -572,7 +572,8 @@ impl Run {
             return;
         };
         let definitions = self.resource(at);
-        if self.selection.collects(definitions) || self.selection.bans(definitions) {
+        // A list brings them all, unless labels choose among them.
+        if self.will_be_listed(at, "") || self.selection.bans(definitions) {
             return;
         }
         for resource in self.tracker.resources() {

@@ -262,7 +262,7 @@ async fn what_is_left_out_is_named() {
     );
     assert_eq!(
         made.log.results.errors.velero.as_deref(),
-        Some(&[" message: /fail to get the namespace gone specified in backup.Spec.IncludedNamespaces error: /namespace not found".to_owned()][..])
+        Some(&[" resource: /namespaces message: /fail to get the namespace gone specified in backup.Spec.IncludedNamespaces".to_owned()][..])
     );
 }
 

@@ -42,8 +42,7 @@ pub async fn run(ctx: Arc<Context>) {
     let (store, writer) = reflector::store();
     let changes = watcher(ctx.api::<Backup>(), watcher::Config::default())
         .default_backoff()
-        .reflect(writer)
-        .applied_objects();
+        .reflect(writer);
     let mut changes = std::pin::pin!(changes);
     let mut runs = Runs::default();
     let mut pause = LOOK;

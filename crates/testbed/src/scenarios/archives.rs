@@ -364,7 +364,11 @@ fn entries(contents: &Contents) -> BTreeMap<String, Value> {
                 metadata.remove("managedFields");
             }
             // Nobody beats for these, and the cluster notices by and by.
-            if path.starts_with("resources/leases.") || path.starts_with("resources/nodes/") {
+            let has_a_life = ["leases.", "nodes/", "horizontalpodautoscalers."];
+            if has_a_life
+                .iter()
+                .any(|kind| path.starts_with(&format!("resources/{kind}")))
+            {
                 value["spec"] = Value::Null;
                 value["status"] = Value::Null;
             }
@@ -385,6 +389,10 @@ fn is_volatile(path: &str) -> bool {
 /// A file without the same.
 fn plain(file: &str, contents: &Contents) -> Value {
     let mut value = contents.files[file].clone();
+    if file == suffix::VOLUME_INFO {
+        // What was done to volumes is not told yet.
+        return Value::Null;
+    }
     if file == suffix::RESOURCE_LIST
         && let Some(kinds) = value.as_object_mut()
     {

@@ -2,21 +2,16 @@
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
-use anyhow::{Context, bail, ensure};
-use bowline_api::{
-    names::DEFAULT_NAMESPACE,
-    v1::{Backup, BackupPhase},
-};
-use futures::StreamExt;
+use anyhow::{Context, ensure};
+use bowline_api::{names::DEFAULT_NAMESPACE, v1::Backup};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, WatchEvent, WatchParams},
+    api::{DeleteParams, ListParams},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    Process,
     bed::Bucket,
     contents::Contents,
     fill::Fill,
@@ -181,18 +176,16 @@ pub(super) async fn two_servers(scene: &Scene) -> anyhow::Result<String> {
     fill.make(&scene.client()).await?;
     let spec = json!({ "includedNamespaces": [format!("{}-*", fill.prefix)] });
 
-    let first = Server::Ours.start(scene, &[]).await?;
+    // Killed when all is written but what makes it a backup.
+    let dies = [("BOWLINE_CRASH_AT", "before put velero-backup.json")];
+    let first = Server::Ours.start_with(scene, &[], &dies).await?;
     let second = servers::launch(scene, &[], &[])?;
-    let mut tries = 0;
-    let (made, name) = loop {
-        tries += 1;
-        ensure!(tries <= 5, "backups end before their server can be killed");
-        let name = scene.fresh(&format!("two-{tries}"));
-        let made = servers::create_backup(&scene.client(), &name, &spec).await?;
-        if killed_while_in_progress(scene, &first, &made, &name).await? {
-            break (made, name);
-        }
-    };
+    let name = scene.fresh("two");
+    let made = servers::create_backup(&scene.client(), &name, &spec).await?;
+    wait_for("the first server to die", SOON, async || {
+        Ok((!first.is_alive()).then_some(()))
+    })
+    .await?;
     let began = std::time::Instant::now();
     second.check()?;
     let backup = servers::ended(&scene.client(), &made, SOON).await?;
@@ -213,34 +206,45 @@ pub(super) async fn two_servers(scene: &Scene) -> anyhow::Result<String> {
     ))
 }
 
-/// Kills a server as soon as it says that a backup is under way; false if it never was seen to be.
-async fn killed_while_in_progress(
-    scene: &Scene,
-    server: &Process,
-    made: &Backup,
-    name: &str,
-) -> anyhow::Result<bool> {
-    let backups: Api<Backup> = Api::namespaced(scene.client(), DEFAULT_NAMESPACE);
-    let only = WatchParams::default().fields(&format!("metadata.name={name}"));
-    let version = made.metadata.resource_version.clone().unwrap_or_default();
-    let mut changes = backups.watch(&only, &version).await?.boxed();
-    while let Some(change) = changes.next().await {
-        let WatchEvent::Modified(backup) = change? else {
-            continue;
-        };
-        match backup.status.and_then(|s| s.phase) {
-            Some(BackupPhase::InProgress) => {
-                server.kill().await?;
-                let phase = backups.get(name).await?.status.and_then(|s| s.phase);
-                ensure!(
-                    phase == Some(BackupPhase::InProgress),
-                    "the backup was {phase:?} before its server was killed"
-                );
-                return Ok(true);
-            }
-            Some(BackupPhase::Completed) => return Ok(false),
-            _ => {}
-        }
-    }
-    bail!("the watch of {name} ended")
+/// Our server does not start beside a Velero server, which knows no lease; unless it is told to.
+pub(super) async fn beside_velero(scene: &Scene) -> anyhow::Result<String> {
+    let bucket = scene.bucket("beside")?;
+    peer::prepare(scene, &bucket).await?;
+    let velero = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "velero-0", "namespace": DEFAULT_NAMESPACE },
+        "spec": { "containers": [{
+            "name": "velero",
+            "image": "velero/velero:v1.18.3",
+            "command": ["/velero"],
+            "args": ["server", "--uploader-type=kopia"],
+        }] },
+    });
+    scene.apply(&[velero]).await?;
+    let refused = servers::launch(scene, &[], &[])?;
+    wait_for("the server to refuse", SOON, async || {
+        Ok((!refused.is_alive()).then_some(()))
+    })
+    .await?;
+    let why = format!("{:#}", refused.check().expect_err("it has ended"));
+    ensure!(
+        why.contains("a Velero server runs in namespace velero (pod velero-0)"),
+        "it said: {why}"
+    );
+    let told = Server::Ours.start(scene, &["--beside-velero"]).await?;
+    told.stop().await?;
+    scene
+        .kubectl(&[
+            "-n",
+            DEFAULT_NAMESPACE,
+            "delete",
+            "pod",
+            "velero-0",
+            "--force",
+            "--grace-period=0",
+        ])
+        .await?;
+    peer::remove(scene).await?;
+    Ok("refused, and says why; --beside-velero starts it".to_owned())
 }
