@@ -30,7 +30,7 @@ pub(crate) struct Globals {
     #[arg(long, global = true, help_heading = "Global options")]
     kubecontext: Option<String>,
 
-    /// Features to turn on, separated by commas; none of them changes what the client does
+    /// Features to turn on, separated by commas; only the server minds them
     #[arg(long, global = true, help_heading = "Global options")]
     features: Option<List>,
 
@@ -95,6 +95,17 @@ impl Context {
             self.globals.kubecontext.as_deref(),
         )
         .await
+    }
+
+    /// The features of the flag and of the configuration file.
+    pub(crate) fn features(&self) -> Vec<String> {
+        let flag = self.globals.features.iter().flat_map(|list| &list.0);
+        let file = self.config.get("features").unwrap_or_default();
+        let all = flag.map(String::as_str).chain(file.split(','));
+        all.map(str::trim)
+            .filter(|feature| !feature.is_empty())
+            .map(str::to_owned)
+            .collect()
     }
 
     /// How times are shown.

@@ -134,14 +134,17 @@ pub async fn run(job: Job, archive: Writer) -> Result<Outcome, Error> {
 async fn make(job: Job, archive: Writer) -> Result<Outcome, Error> {
     let log = job.log.clone();
     let spec = &job.backup.spec;
-    let discovery = Discovery::read(&job.client, job.settings.versions)
-        .await
-        .map_err(|error| Error::Discovery(Box::new(error)))?;
+    let (discovery, live, built_in) = tokio::join!(
+        Discovery::read(&job.client, job.settings.versions),
+        namespaces(&job.client),
+        action::built_in(&job.client),
+    );
+    let discovery = discovery.map_err(|error| Error::Discovery(Box::new(error)))?;
+    let live = live.map_err(Error::Namespaces)?;
     for group in &discovery.broken {
         let why = format!("API group {group} does not answer; its objects are not in the backup");
         log.error(&why, &About::default());
     }
-    let live = namespaces(&job.client).await.map_err(Error::Namespaces)?;
     let (selection, remarks) =
         Selection::new(spec, &discovery, &live, job.policies.as_deref()).map_err(Error::Filters)?;
     remark(&selection, &remarks, &live, &log);
@@ -168,7 +171,7 @@ async fn make(job: Job, archive: Writer) -> Result<Outcome, Error> {
         plan.len()
     ));
 
-    let mut actions = match action::built_in(&job.client).await {
+    let mut actions = match built_in {
         Ok(actions) => actions,
         Err(error) => {
             let about = About::object("clusterrolebindings.rbac.authorization.k8s.io", "", "");

@@ -105,6 +105,9 @@ pub struct Settings {
     /// How often operations of plugins are asked for their progress.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration_or_default("10s"), allow_hyphen_values = true)]
     pub item_operation_sync_frequency: Duration,
+    /// Features that are turned on, from the global flag.
+    #[arg(skip)]
+    pub features: Vec<String>,
     /// Start although a Velero server runs in the same namespace: both will act on the same objects.
     #[arg(long)]
     pub beside_velero: bool,
@@ -221,6 +224,12 @@ impl Settings {
     pub fn page(&self) -> usize {
         let size = self.client_page_size.unwrap_or_default();
         usize::try_from(size).unwrap_or_default()
+    }
+
+    /// Whether a feature is turned on.
+    #[must_use]
+    pub fn has_feature(&self, name: &str) -> bool {
+        self.features.iter().any(|feature| feature == name)
     }
 
     /// Whether a controller is to be started.

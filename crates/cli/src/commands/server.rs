@@ -13,12 +13,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, ctx: &Context) -> anyhow::Result<()> {
-    start_log(&args.settings);
+    let mut settings = args.settings;
+    settings.features = ctx.features();
+    start_log(&settings);
     let client = ctx.client().await?;
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "Bowline server starts");
-    bowline_server::run(client, &ctx.namespace, args.settings, stop)
+    bowline_server::run(client, &ctx.namespace, settings, stop)
         .await
         .map_err(|error| anyhow::anyhow!(error.chain()))
 }

@@ -19,7 +19,7 @@ use crate::object::Canonical;
 /// Tar bytes of single objects that are gathered before they are packed.
 const GATHER: usize = 128 * 1024;
 /// Each object is there twice, so that even little effort finds much.
-const LEVEL: u32 = 3;
+const LEVEL: u32 = 2;
 
 /// Takes entries from many tasks.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use std::{sync::Arc, time::Duration};
 use bowline_api::{
     Time,
     files::{BackupOperation, BackupVolumeInfo, Snapshot, backup_suffix},
+    names::FEATURE_API_GROUP_VERSIONS,
     v1::{
         Backup, BackupPhase, BackupProgress, BackupStatus, BackupStorageLocation, PodVolumeBackup,
         VolumeSnapshotLocation,
@@ -22,6 +23,7 @@ use bowline_engine::{
         self, Job, Outcome, Progress,
         validate::{self, ClusterVersion, Defaults, Prepared},
     },
+    discovery::Versions,
     hooks::KubeExec,
     log::{Level, Log, Written},
     policy::{self, Policies, Purpose},
@@ -179,6 +181,11 @@ async fn make(
         exec: Arc::new(KubeExec::new(ctx.client.clone())),
         settings: backup::Settings {
             page: ctx.settings.page(),
+            versions: if ctx.settings.has_feature(FEATURE_API_GROUP_VERSIONS) {
+                Versions::All
+            } else {
+                Versions::Preferred
+            },
             ..backup::Settings::default()
         },
         progress: Arc::clone(&progress),
@@ -446,22 +453,28 @@ async fn tell(ctx: Arc<Context>, name: String, uid: Option<String>, progress: Ar
 
 /// Gathers what the validation needs, and validates.
 async fn prepare(ctx: &Context, backup: &Backup) -> Result<(Prepared, Option<Policies>)> {
-    let policies = policies(ctx, backup).await?;
-    let (namespaces, refused) = match backup::namespaces(&ctx.client).await {
+    let version = async {
+        let version = ctx.client.apiserver_version().await;
+        version.map_err(Error::api("read the cluster's version"))
+    };
+    let namespaces = async { Ok(backup::namespaces(&ctx.client).await) };
+    let (policies, namespaces, version, locations, snapshot_locations) = tokio::try_join!(
+        policies(ctx, backup),
+        namespaces,
+        version,
+        ctx.list::<BackupStorageLocation>(""),
+        ctx.list::<VolumeSnapshotLocation>(""),
+    )?;
+    let (namespaces, refused) = match namespaces {
         Ok(namespaces) => (namespaces, None),
         Err(error) if error.is_passing() => {
             return Err(Error::Setup(format!("list namespaces: {error}")));
         }
-        Err(error) => (
-            Vec::new(),
-            Some(format!("error getting namespace list: {error}")),
-        ),
+        Err(error) => {
+            let why = format!("error getting namespace list: {error}");
+            (Vec::new(), Some(why))
+        }
     };
-    let version = ctx
-        .client
-        .apiserver_version()
-        .await
-        .map_err(Error::api("read the cluster's version"))?;
     let settings = &ctx.settings;
     let global = &settings.global_backup_volume_policies_configmap;
     let facts = validate::Facts {
@@ -476,8 +489,8 @@ async fn prepare(ctx: &Context, backup: &Backup) -> Result<(Prepared, Option<Pol
             resource_timeout: settings.resource_timeout,
             ..Defaults::default()
         },
-        locations: ctx.list::<BackupStorageLocation>("").await?,
-        snapshot_locations: ctx.list::<VolumeSnapshotLocation>("").await?,
+        locations,
+        snapshot_locations,
         default_snapshot_locations: settings.default_volume_snapshot_locations.0.clone(),
         namespaces: namespaces
             .into_iter()
