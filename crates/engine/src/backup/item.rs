@@ -553,7 +553,6 @@ impl Run {
         }
         let tracked = live.iter().filter(|ns| self.selection.tracks(ns));
         let mut wanted: BTreeSet<String> = tracked.map(|ns| ns.name.clone()).collect();
-        // Also one that came into being meanwhile.
         let used = self.tracker.namespaces();
         wanted.extend(
             used.into_iter()
@@ -561,7 +560,13 @@ impl Run {
         );
         stream::iter(wanted)
             .for_each_concurrent(PARALLEL_ITEMS, |namespace| async move {
-                self.fetch(at, "", &namespace, false, false).await;
+                // One that came into being meanwhile is taken too. One that is not there at all is
+                // none of ours: a cluster may keep objects of a namespace longer than itself.
+                if live.iter().any(|ns| ns.name == namespace) {
+                    self.fetch(at, "", &namespace, false, false).await;
+                } else if let Ok(Some(raw)) = self.read(at, "", &namespace).await {
+                    self.object(at, raw, false, false).await;
+                }
             })
             .await;
     }
