@@ -1,10 +1,12 @@
 //! Velero and we back up the same cluster with the same specs, and what is in the bucket afterwards
 //! is the same, but for differences that are wanted.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{bail, ensure};
 use bowline_api::{files::backup_suffix as suffix, names::DEFAULT_NAMESPACE};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 
 use crate::{
@@ -13,7 +15,7 @@ use crate::{
     peer,
     scene::Scene,
     servers::{self, Ended, Server},
-    zoo,
+    wait_for, zoo,
 };
 
 /// How our backup relates to Velero's of the same spec.
@@ -160,6 +162,7 @@ fn policy() -> Value {
 pub(super) async fn same(scene: &Scene) -> anyhow::Result<String> {
     let bucket = scene.bucket("same")?;
     peer::prepare(scene, &bucket).await?;
+    no_namespace_is_going(scene).await?;
     zoo::make(&scene.client()).await?;
     let missing = zoo::missing(&scene.client()).await?;
     ensure!(missing.is_empty(), "the zoo has no object of {missing:?}");
@@ -313,6 +316,26 @@ fn judge(
         lines.push(format!("our warnings are {remarks}"));
     }
     Ok((lines, their_entries.len()))
+}
+
+/// What earlier scenarios have deleted is gone: both servers shall see the same cluster.
+async fn no_namespace_is_going(scene: &Scene) -> anyhow::Result<()> {
+    let namespaces: Api<Namespace> = Api::all(scene.client());
+    wait_for(
+        "deleted namespaces to go",
+        Duration::from_secs(180),
+        async || {
+            let all = namespaces.list(&ListParams::default()).await?;
+            let going = all
+                .iter()
+                .find(|ns| ns.metadata.deletion_timestamp.is_some());
+            match going {
+                Some(ns) => bail!("{} is going", ns.name_any()),
+                None => Ok(Some(())),
+            }
+        },
+    )
+    .await
 }
 
 /// Differences of the objects that are as they should be.
