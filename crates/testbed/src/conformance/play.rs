@@ -123,6 +123,13 @@ impl Side {
     async fn ask(&self, ask: &Ask) -> anyhow::Result<Answer> {
         let mut incoming = self.send(ask).await?;
         let mut answer = head(ask, &incoming);
+        // The real server says so of a kind that it is just taking up, until it has.
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        while answer.status == 503 && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            incoming = self.send(ask).await?;
+            answer = head(ask, &incoming);
+        }
         let mut bytes = Vec::new();
         while let Some(data) = incoming.next().await? {
             bytes.extend_from_slice(&data);
