@@ -27,7 +27,7 @@ use bowline_api::{
 use bowline_vault::archive::write::Writer;
 use kube::{Client, ResourceExt};
 use serde::Deserialize;
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use track::Progress;
@@ -286,30 +286,22 @@ pub async fn namespaces(client: &Client) -> Result<Vec<LiveNamespace>, list::Err
         path: "/api/v1/namespaces".to_owned(),
         ..Query::default()
     };
-    let (out, mut batches) = mpsc::channel::<list::Batch>(2);
-    let listing = async {
-        let done = list::all(client, &query, &out).await;
-        drop(out);
-        done
-    };
-    let reading = async {
-        let mut live = Vec::new();
-        while let Some(batch) = batches.recv().await {
-            for raw in batch.objects() {
-                let ns: Object = serde_json::from_slice(raw)
-                    .map_err(|error| list::Error::NotAList(error.to_string()))?;
-                live.push(LiveNamespace {
-                    name: ns.metadata.name,
-                    labels: ns.metadata.labels.unwrap_or_default(),
-                    active: matches!(ns.status.phase.as_str(), "" | "Active"),
-                });
-            }
+    let mut live = Vec::new();
+    let mut unreadable = None;
+    list::each(client, &query, |raw| {
+        match serde_json::from_slice::<Object>(raw) {
+            Ok(ns) => live.push(LiveNamespace {
+                name: ns.metadata.name,
+                labels: ns.metadata.labels.unwrap_or_default(),
+                active: matches!(ns.status.phase.as_str(), "" | "Active"),
+            }),
+            Err(error) => unreadable = Some(list::Error::NotAList(error.to_string())),
         }
-        Ok::<_, list::Error>(live)
-    };
-    let (done, live) = futures::join!(listing, reading);
-    done?;
-    let mut live = live?;
+    })
+    .await?;
+    if let Some(error) = unreadable {
+        return Err(error);
+    }
     live.sort_by(|a, b| a.name.cmp(&b.name));
     live.dedup_by(|a, b| a.name == b.name);
     Ok(live)

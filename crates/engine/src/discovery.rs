@@ -159,12 +159,18 @@ impl Discovery {
     /// The resource of this exact name, in its preferred version.
     #[must_use]
     pub fn find(&self, group_resource: &str) -> Option<&Resource> {
+        self.position(group_resource).map(|at| &self.resources[at])
+    }
+
+    /// Its place among the resources.
+    #[must_use]
+    pub fn position(&self, group_resource: &str) -> Option<usize> {
         let (plural, group) = group_resource
             .split_once('.')
             .unwrap_or((group_resource, ""));
         self.resources
             .iter()
-            .find(|r| r.preferred && r.plural == plural && r.group == group)
+            .position(|r| r.preferred && r.plural == plural && r.group == group)
     }
 }
 

@@ -175,6 +175,27 @@ pub async fn all(client: &Client, query: &Query, out: &mpsc::Sender<Batch>) -> R
     }
 }
 
+/// Calls `look` for each object that `query` selects; again for some, when a page had to be asked
+/// for again.
+pub async fn each(
+    client: &Client,
+    query: &Query,
+    mut look: impl FnMut(&[u8]),
+) -> Result<(), Error> {
+    let (out, mut batches) = mpsc::channel(1);
+    let listing = async {
+        let done = all(client, query, &out).await;
+        drop(out);
+        done
+    };
+    let looking = async {
+        while let Some(batch) = batches.recv().await {
+            Batch::objects(&batch).for_each(&mut look);
+        }
+    };
+    futures::join!(listing, looking).0
+}
+
 /// How many objects a collection has, by asking for one.
 pub async fn count(client: &Client, path: &str) -> Result<u64, Error> {
     let query = Query {

@@ -3,7 +3,7 @@
 //!
 //! The archive's JSON has sorted keys, no white space and Go's escapes (see `bowline_api::json`).
 
-use std::{borrow::Cow, cmp::Ordering};
+use std::{borrow::Cow, cmp::Ordering, collections::BTreeMap};
 
 /// How deep an object may nest; the API server allows ten thousand, nothing real comes near.
 const MAX_DEPTH: usize = 1000;
@@ -33,6 +33,14 @@ pub struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
+    /// Looks at one object.
+    ///
+    /// # Errors
+    /// When it is not one JSON object.
+    pub fn of(object: &'a [u8]) -> Result<Self, BadJson> {
+        Canonical::default().write(object, "", "", &mut Vec::new())
+    }
+
     /// The name.
     #[must_use]
     pub fn name(&self) -> Cow<'a, str> {
@@ -73,6 +81,12 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub fn mentions(&self, words: &str) -> bool {
         contains(self.raw, words.as_bytes())
+    }
+
+    /// Its labels.
+    #[must_use]
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        serde_json::from_slice(self.labels).unwrap_or_default()
     }
 
     /// Whether one of its annotations' keys or values has these bytes.

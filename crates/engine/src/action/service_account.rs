@@ -8,7 +8,6 @@ use bowline_api::v1::Backup;
 use kube::Client;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::mpsc;
 
 use super::{BackupItemAction, Executed, Refused, Related, text};
 use crate::{
@@ -29,27 +28,17 @@ impl Action {
             path: "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings".to_owned(),
             ..Query::default()
         };
-        let (out, mut batches) = mpsc::channel::<list::Batch>(2);
-        let listing = async {
-            let done = list::all(client, &query, &out).await;
-            drop(out);
-            done
-        };
         let mut action = Self(HashMap::new());
-        let reading = async {
-            while let Some(batch) = batches.recv().await {
-                for object in batch.objects() {
-                    let binding = serde_json::from_slice(object)
-                        .map_err(|error| list::Error::NotAList(error.to_string()))?;
-                    action.note(&binding);
-                }
-            }
-            Ok(())
-        };
-        match futures::join!(listing, reading) {
+        let mut unreadable = None;
+        let done = list::each(client, &query, |raw| match serde_json::from_slice(raw) {
+            Ok(binding) => action.note(&binding),
+            Err(error) => unreadable = Some(list::Error::NotAList(error.to_string())),
+        });
+        match (done.await, unreadable) {
+            (Ok(()), None) => Ok(action),
             // A cluster without RBAC.
             (Err(error), _) if error.is_not_found() => Ok(action),
-            (done, read) => done.and(read).map(|()| action),
+            (Err(error), _) | (Ok(()), Some(error)) => Err(error),
         }
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::Mutex;
 
 use super::item::{At, Run};
 use crate::{
@@ -26,9 +26,12 @@ pub(super) struct Hooks {
     pub(super) spec: SpecHooks,
     pub(super) exec: Arc<dyn Exec>,
     pub(super) tracker: HookTracker,
-    /// Running pods and their claims, by namespace; read when first needed.
-    mounts: Mutex<HashMap<String, Arc<Vec<Mounts>>>>,
+    /// Running pods and their claims, by namespace; read when first needed. Held while a block is
+    /// gathered: pods that share a volume would else be taken on by a block each.
+    mounts: Mutex<Known>,
 }
+
+type Known = HashMap<String, Arc<Vec<Mounts>>>;
 
 /// A running pod and the claims it mounts.
 struct Mounts {
@@ -63,13 +66,8 @@ impl Hooks {
 impl Run {
     /// Backs pods up together, and those that share their volumes, with hooks around.
     pub(super) async fn block(&self, pods: At, raws: Vec<Vec<u8>>) {
-        let mut block: Vec<Member> = Vec::new();
-        for raw in raws {
-            block.extend(self.member(pods, raw));
-        }
-        self.add_neighbours(pods, &mut block).await;
         let mut frozen = Vec::new();
-        for member in block {
+        for member in self.gather(pods, raws).await {
             match self.hook(&member, Phase::Pre).await {
                 Verdict::GoOn => frozen.push(member),
                 // The reason is in the log.
@@ -77,17 +75,30 @@ impl Run {
             }
         }
         for member in &frozen {
-            self.settle(pods, &member.raw, &member.namespace, &member.name, true)
-                .await;
+            if let Ok(facts) = Facts::of(&member.raw) {
+                self.settle(pods, &facts, true).await;
+            }
         }
         for member in &frozen {
             self.hook(member, Phase::Post).await;
         }
     }
 
+    /// Takes pods on, and those that share their volumes.
+    async fn gather(&self, pods: At, raws: Vec<Vec<u8>>) -> Vec<Member> {
+        let mut mounts = self.hooks.mounts.lock().await;
+        let mut block: Vec<Member> = Vec::new();
+        for raw in raws {
+            block.extend(self.member(pods, raw));
+        }
+        self.add_neighbours(pods, &mut block, &mut mounts).await;
+        block
+    }
+
     /// Takes a pod on, unless it is somebody else's or not for this backup.
     fn member(&self, pods: At, raw: Vec<u8>) -> Option<Member> {
-        let (namespace, name) = self.take_on(pods, &raw, false)?;
+        let facts = self.take_on(pods, &raw, false)?;
+        let (namespace, name) = (facts.namespace().into_owned(), facts.name().into_owned());
         let pod = match serde_json::from_slice(&raw) {
             Ok(pod) => pod,
             Err(error) => {
@@ -106,7 +117,7 @@ impl Run {
     }
 
     /// Adds running pods that mount the same claims, and those that share with these.
-    async fn add_neighbours(&self, pods: At, block: &mut Vec<Member>) {
+    async fn add_neighbours(&self, pods: At, block: &mut Vec<Member>, known: &mut Known) {
         let mut looked = 0;
         while let Some(member) = block.get(looked) {
             looked += 1;
@@ -115,7 +126,7 @@ impl Run {
                 continue;
             }
             let namespace = member.namespace.clone();
-            let running = self.mounts(pods, &namespace).await;
+            let running = self.mounts(pods, &namespace, known).await;
             let neighbours: Vec<String> = running
                 .iter()
                 .filter(|pod| {
@@ -136,8 +147,7 @@ impl Run {
         }
     }
 
-    async fn mounts(&self, pods: At, namespace: &str) -> Arc<Vec<Mounts>> {
-        let mut known = self.hooks.mounts.lock().await;
+    async fn mounts(&self, pods: At, namespace: &str, known: &mut Known) -> Arc<Vec<Mounts>> {
         if let Some(mounts) = known.get(namespace) {
             return Arc::clone(mounts);
         }
@@ -145,20 +155,8 @@ impl Run {
             path: self.resource(pods).path(Some(namespace)),
             ..Query::default()
         };
-        let (out, mut batches) = mpsc::channel::<list::Batch>(1);
-        let listing = async {
-            let done = list::all(&self.client, &query, &out).await;
-            drop(out);
-            done
-        };
-        let reading = async {
-            let mut mounts = Vec::new();
-            while let Some(batch) = batches.recv().await {
-                mounts.extend(batch.objects().filter_map(Mounts::of));
-            }
-            mounts
-        };
-        let (done, mounts) = futures::join!(listing, reading);
+        let mut mounts = Vec::new();
+        let done = list::each(&self.client, &query, |raw| mounts.extend(Mounts::of(raw))).await;
         if let Err(error) = done {
             let about = self.place(pods, namespace, "").because(error);
             self.log.error("Error listing items", &about);

@@ -1,13 +1,7 @@
 //! One object on its way into the archive: selected, claimed, changed by actions, stored, and what
 //! it brings along.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bowline_api::{
     files::ResourceList,
@@ -27,14 +21,14 @@ use super::{
     block::Hooks,
     plan::{List, Listing},
     sink::{Desk, Joining, Sink},
-    track::Tracker,
+    track::{self, Tracker},
 };
 use crate::{
     action::{BackupItemAction, Related},
     discovery::{Discovery, Resource},
     list::{self, Query},
     log::{About, Level, Log},
-    object::{Canonical, Facts},
+    object::Facts,
     select::{LiveNamespace, Selection},
 };
 
@@ -173,7 +167,6 @@ impl Run {
             .await;
         let failed = match listing.await {
             Ok(Ok(()) | Err(list::Error::Closed)) => return,
-            // The kind was removed meanwhile, and its objects with it.
             Ok(Err(error)) => error.to_string(),
             Err(panic) => panic.to_string(),
         };
@@ -279,11 +272,9 @@ impl Run {
             .await;
     }
 
-    /// Takes an object on, unless it is somebody else's or not for this backup: then none. Returns
-    /// its namespace and name.
-    pub(super) fn take_on(&self, at: At, raw: &[u8], insisted: bool) -> Option<(String, String)> {
-        let mut scratch = Vec::new();
-        let facts = match Canonical::default().write(raw, "", "", &mut scratch) {
+    /// Takes an object on, unless it is somebody else's or not for this backup: then none.
+    pub(super) fn take_on<'a>(&self, at: At, raw: &'a [u8], insisted: bool) -> Option<Facts<'a>> {
+        let facts = match Facts::of(raw) {
             Ok(facts) => facts,
             Err(error) => {
                 let about = self.place(at, "", "").because(error);
@@ -294,10 +285,10 @@ impl Run {
         if self.is_left(at, &facts, insisted) {
             return None;
         }
-        let (namespace, name) = (facts.namespace().into_owned(), facts.name().into_owned());
+        let (namespace, name) = (facts.namespace(), facts.name());
         let claimed = self.tracker.claim(at, &namespace, &name)
             || (insisted && self.tracker.reclaim(at, &namespace, &name));
-        claimed.then_some((namespace, name))
+        claimed.then_some(facts)
     }
 
     /// Takes an object on and stores it. `at_once`: with what it brings along, rather than when a
@@ -311,35 +302,29 @@ impl Run {
     ) -> Pin<Box<dyn Future<Output = Fine> + Send + '_>> {
         Box::pin(async move {
             match self.take_on(at, &raw, insisted) {
-                Some((namespace, name)) => self.settle(at, &raw, &namespace, &name, at_once).await,
+                Some(facts) => self.settle(at, &facts, at_once).await,
                 None => true,
             }
         })
     }
 
     /// Stores an object that was taken on, or says why not.
-    pub(super) async fn settle(
-        &self,
-        at: At,
-        raw: &[u8],
-        namespace: &str,
-        name: &str,
-        at_once: bool,
-    ) -> Fine {
-        match self.store(at, raw, at_once).await {
+    pub(super) async fn settle(&self, at: At, facts: &Facts<'_>, at_once: bool) -> Fine {
+        let (namespace, name) = (facts.namespace(), facts.name());
+        match self.store(at, facts, at_once).await {
             Ok(true) => {
-                self.tracker.stored(at, namespace, name);
+                self.tracker.stored(at, &namespace, &name);
                 self.progress.more(1);
-                self.log_stored(at, namespace, name);
+                self.log_stored(at, &namespace, &name);
                 true
             }
             Ok(false) => {
-                self.tracker.dropped(at, namespace, name);
+                self.tracker.dropped(at, &namespace, &name);
                 true
             }
             Err(why) => {
-                self.tracker.dropped(at, namespace, name);
-                let about = self.place(at, namespace, name).because(why);
+                self.tracker.dropped(at, &namespace, &name);
+                let about = self.place(at, &namespace, &name).because(why);
                 self.log.error("Error backing up item", &about);
                 false
             }
@@ -347,13 +332,10 @@ impl Run {
     }
 
     /// Runs the actions and writes what they leave; false when they want it left out.
-    async fn store(&self, at: At, raw: &[u8], at_once: bool) -> Result<bool, String> {
+    async fn store(&self, at: At, facts: &Facts<'_>, at_once: bool) -> Result<bool, String> {
         let resource = self.resource(at);
-        let mut scratch = Vec::new();
-        let facts = Canonical::default()
-            .write(raw, "", "", &mut scratch)
-            .map_err(|error| error.to_string())?;
-        let mut object: Value = serde_json::from_slice(raw).map_err(|error| error.to_string())?;
+        let mut object: Value =
+            serde_json::from_slice(facts.raw).map_err(|error| error.to_string())?;
         if let Value::Object(fields) = &mut object {
             let api_version = || Value::String(resource.api_version());
             fields.entry("apiVersion").or_insert_with(api_version);
@@ -361,7 +343,7 @@ impl Run {
             fields.entry("kind").or_insert_with(kind);
         }
         for action in self.actions_for(resource) {
-            if !action.concerns(&facts) {
+            if !action.concerns(facts) {
                 continue;
             }
             let executed = action
@@ -375,7 +357,7 @@ impl Run {
                     return Err(format!(
                         "{} {} could not be backed up",
                         related.group_resource,
-                        join(&related.namespace, &related.name)
+                        track::key(&related.namespace, &related.name)
                     ));
                 }
             }
@@ -398,8 +380,7 @@ impl Run {
             namespace,
             name,
         } = related;
-        let at = self.position(group_resource);
-        let Some(at) = at else {
+        let Some(at) = self.discovery.position(group_resource) else {
             let about = About::object(group_resource, namespace, name);
             self.log.warning(
                 "Additional item is of a kind that the cluster does not have",
@@ -415,11 +396,6 @@ impl Run {
             return true;
         }
         self.fetch(at, namespace, name, insisted, at_once).await
-    }
-
-    fn position(&self, group_resource: &str) -> Option<usize> {
-        let found = self.discovery.find(group_resource)?;
-        self.discovery.resources.iter().position(|r| r == found)
     }
 
     fn will_be_listed(&self, at: At, namespace: &str) -> bool {
@@ -515,22 +491,11 @@ impl Run {
 
     /// Whether a list would have brought it.
     fn is_selected(&self, at: At, namespace: &str, raw: &[u8]) -> bool {
-        #[derive(serde::Deserialize)]
-        struct Object {
-            metadata: Metadata,
-        }
-        #[derive(serde::Deserialize)]
-        struct Metadata {
-            #[serde(default)]
-            labels: Option<BTreeMap<String, String>>,
-        }
-        let labels = serde_json::from_slice::<Object>(raw)
-            .ok()
-            .and_then(|object| object.metadata.labels)
-            .unwrap_or_default();
+        let labels = Facts::of(raw).map(|facts| facts.labels());
         let resource = self.resource(at);
         let place = resource.namespaced.then_some(namespace);
-        self.selection.selects(resource, place, &labels)
+        self.selection
+            .selects(resource, place, &labels.unwrap_or_default())
     }
 
     /// After the lists: what was expected of them and did not come, namespaces, definitions.
@@ -545,7 +510,7 @@ impl Run {
     }
 
     async fn namespaces(&self, live: &[LiveNamespace]) {
-        let Some(at) = self.position("namespaces") else {
+        let Some(at) = self.discovery.position("namespaces") else {
             return;
         };
         if !self.selection.collects(self.resource(at)) {
@@ -573,7 +538,7 @@ impl Run {
 
     /// Custom resources are of no use without their definitions.
     async fn definitions(&self) {
-        let Some(at) = self.position(DEFINITIONS) else {
+        let Some(at) = self.discovery.position(DEFINITIONS) else {
             return;
         };
         let definitions = self.resource(at);
@@ -643,12 +608,4 @@ fn take_annotation(object: &mut Value, key: &str) -> bool {
         .and_then(Value::as_object_mut)
         .and_then(|annotations| annotations.remove(key))
         .is_some_and(|value| value == "true")
-}
-
-fn join(namespace: &str, name: &str) -> String {
-    if namespace.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{namespace}/{name}")
-    }
 }

@@ -6,7 +6,6 @@
 use futures::{StreamExt, stream};
 use kube::Client;
 use serde::Deserialize;
-use tokio::sync::mpsc;
 
 use crate::{
     discovery::{Discovery, Resource},
@@ -207,23 +206,16 @@ impl Scope<'_> {
             page: 0,
             metadata_only: true,
         };
-        let (out, mut batches) = mpsc::channel::<list::Batch>(1);
-        let listing = async {
-            let _ = list::all(self.client, &query, &out).await;
-            drop(out);
-        };
         let mut total = 0;
-        let counting = async {
-            while let Some(batch) = batches.recv().await {
-                let objects = batch.objects();
-                total += objects
-                    .filter_map(|raw| serde_json::from_slice::<Object>(raw).ok())
-                    .map(|object| object.metadata.namespace)
-                    .filter(|ns| !resource.namespaced || self.selection.has_namespace(ns))
-                    .count() as u64;
-            }
-        };
-        futures::join!(listing, counting);
+        // A failure counts nothing: the list itself will tell.
+        let _ = list::each(self.client, &query, |raw| {
+            let object = serde_json::from_slice::<Object>(raw);
+            let counts = object.is_ok_and(|object| {
+                !resource.namespaced || self.selection.has_namespace(&object.metadata.namespace)
+            });
+            total += u64::from(counts);
+        })
+        .await;
         total
     }
 }

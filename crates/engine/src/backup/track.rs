@@ -181,7 +181,8 @@ impl Inner {
     }
 }
 
-fn key(namespace: &str, name: &str) -> String {
+/// `<namespace>/<name>`, or the name alone.
+pub(super) fn key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() {
         name.to_owned()
     } else {

@@ -5,22 +5,19 @@ use std::collections::BTreeMap;
 
 use bowline_api::files::ResourceIdentifier;
 use bowline_vault::archive::{
+    VERSION_FILE,
     read::Reader,
-    write::{Batch, Closed, Packed, Packer, Writer},
+    write::{Closed, Writer},
 };
 use http::Request;
 use kube::Client;
 
-use super::item::paths;
+use super::{item::paths, sink::Sink};
 use crate::{
     discovery::Discovery,
     log::{About, Log},
     object::Canonical,
 };
-
-/// Tar bytes that are packed together.
-const GATHER: usize = 256 * 1024;
-const LEVEL: u32 = 3;
 
 /// Why there is no new archive.
 #[derive(Debug, thiserror::Error)]
@@ -39,35 +36,28 @@ pub async fn update(
     discovery: &Discovery,
     items: &[ResourceIdentifier],
     mut old: Reader,
-    mut new: Writer,
+    new: Writer,
     log: &Log,
 ) -> Result<(), Error> {
     let mut fresh = read(client, discovery, items, log).await;
     let now = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default();
-    let mut batch = Batch::new(now);
+    let (sink, joining) = Sink::start(new, now);
     while let Some(item) = old.next().await? {
+        // The sink has put one there already.
+        if item.path == VERSION_FILE {
+            continue;
+        }
         let body = old.body().await?;
-        match fresh.remove(&item.path) {
-            Some(body) => batch.add(&item.path, &body),
-            None => batch.add(&item.path, &body),
-        }
-        if batch.len() >= GATHER {
-            new.push(pack(std::mem::replace(&mut batch, Batch::new(now))).await?)
-                .await?;
-        }
+        let body = fresh.remove(&item.path).map_or(body, Into::into);
+        sink.add(&[item.path], &body).await?;
     }
     for (path, body) in fresh {
-        batch.add(&path, &body);
+        sink.add(&[path], &body).await?;
     }
-    new.push(pack(batch).await?).await?;
-    new.finish().await?;
+    sink.flush().await?;
+    sink.close();
+    joining.await.map_err(|_| Closed)??;
     Ok(())
-}
-
-async fn pack(batch: Batch) -> Result<Packed, Closed> {
-    tokio::task::spawn_blocking(move || Packer::new(LEVEL).pack(&batch))
-        .await
-        .map_err(|_| Closed)
 }
 
 /// The objects as they are now, by their places in the archive.
