@@ -77,7 +77,7 @@ async fn run<R: Reconciler>(ctx: &Arc<Context>, reconciler: R) {
         .run(
             |object, reconciler: Arc<R>| reconciler.reconcile(object),
             |object, error, _| {
-                if is_stale(error) {
+                if error.is_stale() {
                     return Action::requeue(AGAIN);
                 }
                 let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +99,7 @@ async fn run<R: Reconciler>(ctx: &Arc<Context>, reconciler: R) {
                     forget(&object.name);
                     watching.gone(&object.name);
                 }
-                Err(controller::Error::ReconcilerFailed(error, object)) if is_stale(&error) => {
+                Err(controller::Error::ReconcilerFailed(error, object)) if error.is_stale() => {
                     tracing::debug!(
                         controller = R::NAME,
                         object = %object.name,
@@ -122,14 +122,6 @@ async fn run<R: Reconciler>(ctx: &Arc<Context>, reconciler: R) {
 /// Doubles with every failure in a row.
 fn pause(failures: u32) -> Duration {
     Duration::from_secs(1 << failures.saturating_sub(1).min(10)).min(LONGEST_PAUSE)
-}
-
-/// Whether the object changed or went while it was looked at.
-fn is_stale(error: &Error) -> bool {
-    matches!(error, Error::Api { source, .. } if matches!(
-        &**source,
-        kube::Error::Api(status) if status.is_conflict() || status.is_not_found()
-    ))
 }
 
 /// Look again at a time, or earlier.

@@ -53,17 +53,22 @@ impl Error {
             // What the API server said; the rest of its answer is for programs.
             return format!("{action}: {}", status.message);
         }
-        let mut text = self.to_string();
-        let mut next = std::error::Error::source(self);
-        while let Some(cause) = next {
-            let why = cause.to_string();
-            // Some errors tell their cause themselves.
-            if !text.ends_with(&why) {
-                text.push_str(": ");
-                text.push_str(&why);
-            }
-            next = cause.source();
-        }
-        text
+        chain(self)
     }
+}
+
+/// An error and its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let why = cause.to_string();
+        // Some errors tell their cause themselves.
+        if !text.ends_with(&why) {
+            text.push_str(": ");
+            text.push_str(&why);
+        }
+        next = cause.source();
+    }
+    text
 }

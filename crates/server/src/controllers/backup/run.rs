@@ -41,7 +41,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::{super::finalize, schedule};
-use crate::{Context, Error, Result, metrics::Finished};
+use crate::{Context, Error, Result, error::chain, metrics::Finished};
 
 /// A status is patched again for so long when the API server does not take it.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -115,7 +115,7 @@ async fn resume(ctx: &Arc<Context>, found: Backup) -> Result<()> {
         Ok(policies) => policies,
         Err(why) => {
             let failed = failed(ctx, &found, &format!("invalid resource policies: {why}"));
-            return end(ctx, &found, &failed, &Outcome::default()).await;
+            return end(ctx, &found, &failed, 0).await;
         }
     };
     let name = found.spec.storage_location.clone().unwrap_or_default();
@@ -123,7 +123,7 @@ async fn resume(ctx: &Arc<Context>, found: Backup) -> Result<()> {
         Some(location) => make(ctx, found, &location, policies, Taken::Over).await,
         None => {
             let why = format!("backup storage location {name} not found");
-            end(ctx, &found, &failed(ctx, &found, &why), &Outcome::default()).await
+            end(ctx, &found, &failed(ctx, &found, &why), 0).await
         }
     }
 }
@@ -143,19 +143,19 @@ async fn make(
         Err(error) if taken == Taken::Over => return Err(error),
         Err(error) => {
             let failed = failed(ctx, &backup, &error.chain());
-            return end(ctx, &backup, &failed, &Outcome::default()).await;
+            return end(ctx, &backup, &failed, 0).await;
         }
     };
     match bucket.backup(&backup.name_any()).await {
         Ok(Some(there)) if there.uid() == backup.uid() => {
             let status = there.status.unwrap_or_default();
             tracing::info!(backup = %backup.name_any(), "was in the bucket already");
-            return end(ctx, &backup, &status, &Outcome::default()).await;
+            return end(ctx, &backup, &status, 0).await;
         }
         Ok(Some(_)) => {
             let why = "backup already exists in object storage";
             let failed = failed(ctx, &backup, why);
-            return end(ctx, &backup, &failed, &Outcome::default()).await;
+            return end(ctx, &backup, &failed, 0).await;
         }
         Ok(None) => {}
         Err(_) if ctx.abort.is_cancelled() => return Ok(()),
@@ -163,7 +163,7 @@ async fn make(
         Err(error) => {
             let why = format!("error checking if backup already exists in object storage: {error}");
             let failed = failed(ctx, &backup, &why);
-            return end(ctx, &backup, &failed, &Outcome::default()).await;
+            return end(ctx, &backup, &failed, 0).await;
         }
     }
 
@@ -217,7 +217,7 @@ async fn make(
                 tracing::warn!(backup = %backup.name_any(), "its log is not in the bucket: {error}");
             }
             let failed = failed(ctx, &backup, &why);
-            end(ctx, &backup, &failed, &Outcome::default()).await
+            end(ctx, &backup, &failed, 0).await
         }
     }
 }
@@ -288,7 +288,7 @@ async fn finish(
         Ok(()) => last.status.unwrap_or_default(),
         Err(error) => failed(ctx, &backup, &error.to_string()),
     };
-    end(ctx, &backup, &status, &outcome).await
+    end(ctx, &backup, &status, outcome.archive_bytes).await
 }
 
 /// All files but the archive and the backup itself.
@@ -334,7 +334,7 @@ async fn end(
     ctx: &Arc<Context>,
     backup: &Backup,
     status: &BackupStatus,
-    outcome: &Outcome,
+    archive_bytes: u64,
 ) -> Result<()> {
     if !patiently(ctx, || write(ctx, backup, status)).await? {
         tracing::warn!(backup = %backup.name_any(), "was deleted meanwhile");
@@ -345,18 +345,19 @@ async fn end(
         .as_ref()
         .map_or_else(|| ctx.now(), |time| time.0);
     let count = |n: Option<i64>| u64::try_from(n.unwrap_or_default()).unwrap_or_default();
+    let items = count(status.progress.as_ref().and_then(|p| p.items_backed_up));
     let finished = Finished {
         phase: status.phase.clone().unwrap_or_default(),
         duration: ctx.now().duration_since(started).unsigned_abs(),
-        size: outcome.archive_bytes,
-        items: outcome.items,
+        size: archive_bytes,
+        items,
         errors: count(status.errors),
         warnings: count(status.warnings),
     };
     let phase = finished.phase.as_str();
     match &status.failure_reason {
         Some(why) => tracing::error!(backup = %backup.name_any(), phase, "{why}"),
-        None => tracing::info!(backup = %backup.name_any(), phase, items = outcome.items, "ended"),
+        None => tracing::info!(backup = %backup.name_any(), phase, items, "ended"),
     }
     ctx.metrics.backup_finished(&schedule(backup), &finished);
     Ok(())
@@ -568,16 +569,4 @@ fn log_level(ctx: &Context) -> Level {
     } else {
         Level::Info
     }
-}
-
-/// An error and its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }

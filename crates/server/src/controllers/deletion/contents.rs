@@ -170,7 +170,7 @@ async fn release(ctx: &Context, name: &str) -> Result<()> {
         .retain(|name| name != finalizer::RESTORE);
     if new.finalizers().len() < restore.finalizers().len() {
         match ctx.update(&restore, &new).await {
-            Err(e) if super::super::is_stale(&e) => {}
+            Err(e) if e.is_stale() => {}
             result => {
                 result?;
             }
