@@ -55,6 +55,13 @@ impl Duration {
     }
 }
 
+impl From<std::time::Duration> for Duration {
+    /// Beyond 292 years it stays there.
+    fn from(duration: std::time::Duration) -> Self {
+        Self::from_nanos(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
 impl FromStr for Duration {
     type Err = BadDuration;
 

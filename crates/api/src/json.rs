@@ -8,7 +8,10 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
+use serde_json::{
+    Map, Value,
+    ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer},
+};
 
 /// One line, no white space: archive entries and the compressed files of the bucket.
 pub fn to_vec<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Vec<u8>> {
@@ -78,6 +81,31 @@ impl<F: Formatter> Formatter for GoEscapes<F> {
     }
 }
 
+/// The merge patch that turns `old` into `new`, or none when they are equal.
+#[must_use]
+pub fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
+    let (Value::Object(before), Value::Object(after)) = (old, new) else {
+        return (old != new).then(|| new.clone());
+    };
+    let mut patch = Map::new();
+    for (key, value) in after {
+        match before.get(key) {
+            Some(was) => {
+                if let Some(part) = merge_patch(was, value) {
+                    patch.insert(key.clone(), part);
+                }
+            }
+            None => {
+                patch.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    for key in before.keys().filter(|key| !after.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -118,5 +146,16 @@ mod tests {
     fn pretty_is_two_spaces() {
         let text = String::from_utf8(super::to_vec_pretty(&json!({"a": [1]})).unwrap()).unwrap();
         assert_eq!(text, "{\n  \"a\": [\n    1\n  ]\n}");
+    }
+
+    #[test]
+    fn a_patch_names_what_changed_and_what_went() {
+        let old = json!({"a": 1, "b": {"c": [1], "d": "x"}, "e": 5});
+        let new = json!({"a": 1, "b": {"c": [2], "d": "x"}, "f": {}});
+        assert_eq!(
+            super::merge_patch(&old, &new),
+            Some(json!({"b": {"c": [2]}, "e": null, "f": {}}))
+        );
+        assert_eq!(super::merge_patch(&old, &old), None);
     }
 }

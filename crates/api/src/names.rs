@@ -180,6 +180,8 @@ pub mod annotation {
     pub const SKIPPED_NO_CSI_PV: &str = "backup.velero.io/skipped-no-csi-pv";
     /// In memory only: additional items of a restore skip the filters.
     pub const RESTORE_MUST_INCLUDE: &str = "restore.velero.io/must-include-additional-items";
+    /// Ours: what a running restore is doing.
+    pub const RESTORE_STAGE: &str = "bowline.io/restore-stage";
     /// The restic snapshot of a volume, as very old versions wrote it; the volume's name follows.
     pub const LEGACY_SNAPSHOT_PREFIX: &str = "snapshot.velero.io/";
     /// The Secret to list snapshots with.

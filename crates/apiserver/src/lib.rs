@@ -2,7 +2,9 @@
 //!
 //! [`ApiServer`] is a tower service: a client can call it without a socket, and [`serve`] puts it on
 //! one. It knows nothing of what it is used for. `docs/embedded-api.md` says what is in it, what is
-//! not, and where it differs from the real one; the conformance suite in the testbed shows it.
+//! not, and where it differs from the real one; the conformance suite in the testbed shows it. What
+//! patches make of an object can be had without a server: [`json_patch`], [`merge_patch`],
+//! [`strategic_merge`].
 //!
 //! ```text
 //!   request ──▶ registry ──▶ read, watch          ──▶ store
@@ -33,6 +35,7 @@ mod watch;
 mod write;
 
 pub use fault::{Fault, Rule, When};
+pub use merge::{Absent, BadPatch, json_patch, merge_patch, strategic_merge};
 pub use serve::Identity;
 pub use server::{AnswerBody, ApiServer, BoxError};
 pub use status::{Cause, Status};

@@ -1,15 +1,17 @@
-//! How a change and an object become one: strategic merge patches, server-side apply, and the
+//! How a change and an object become one: patches of all kinds, server-side apply, and the
 //! record of who set which field (`metadata.managedFields`) that both kinds of writes keep up.
 
 mod apply;
 mod fields;
-pub(crate) mod json_patch;
+mod json_patch;
 mod strategic;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(crate) use apply::{apply, track_update};
+pub use json_patch::{Absent, BadPatch, json_patch};
 pub(crate) use strategic::strategic;
+pub use strategic::strategic_merge;
 
 use crate::schema::Schema;
 
@@ -33,6 +35,26 @@ pub(crate) struct Actor<'a> {
     pub(crate) subresource: &'a str,
     /// The time of the request.
     pub(crate) now: jiff::Timestamp,
+}
+
+/// A merge patch, RFC 7396: its fields replace those of the object, `null` takes them away.
+pub fn merge_patch(object: &mut Value, patch: &Value) {
+    let Value::Object(changes) = patch else {
+        *object = patch.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    let Value::Object(fields) = object else {
+        return;
+    };
+    for (key, change) in changes {
+        match change {
+            Value::Null => drop(fields.remove(key)),
+            change => merge_patch(fields.entry(key.clone()).or_insert(Value::Null), change),
+        }
+    }
 }
 
 /// A value of a built-in kind as it is after the real server read it into its types: without

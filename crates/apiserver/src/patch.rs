@@ -208,7 +208,7 @@ impl PatchKind {
                         go_kind(&patch)
                     )));
                 };
-                merge::json_patch::apply(object, &patch).ok_or_else(|| Status {
+                merge::json_patch(object, &patch, merge::Absent::Added).map_err(|_| Status {
                     details: Some(json!({})),
                     ..Status::new(
                         422,
@@ -226,7 +226,7 @@ impl PatchKind {
                     )));
                 }
                 let mut new = object.clone();
-                merge_patch(&mut new, &patch);
+                merge::merge_patch(&mut new, &patch);
                 Ok(new)
             }
             Self::Strategic | Self::Apply => {
@@ -332,22 +332,5 @@ fn go_kind(value: &Value) -> &'static str {
         Value::Number(_) => "number",
         Value::Bool(_) => "bool",
         Value::Null => "null",
-    }
-}
-
-/// RFC 7396: fields of the patch replace those of the object, `null` takes them away.
-fn merge_patch(object: &mut Value, patch: &Value) {
-    let Some(fields) = patch.as_object() else {
-        *object = patch.clone();
-        return;
-    };
-    if !object.is_object() {
-        *object = json!({});
-    }
-    for (key, value) in fields {
-        match value {
-            Value::Null => remove(object, key),
-            value => merge_patch(&mut object[key.as_str()], value),
-        }
     }
 }

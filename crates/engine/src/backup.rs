@@ -30,8 +30,6 @@ use serde::Deserialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use track::Progress;
-
 use crate::{
     action::{self, BackupItemAction},
     discovery::{Discovery, Resource, Versions},
@@ -39,6 +37,7 @@ use crate::{
     list::{self, Query},
     log::{About, Log},
     policy::Policies,
+    progress::Progress,
     select::{LiveNamespace, Selection},
 };
 use block::Hooks;

@@ -234,7 +234,7 @@ fn overlap(includes: &BTreeSet<&str>, excludes: &BTreeSet<&str>) -> Vec<String> 
 }
 
 /// An empty name stands for "no namespace" and is let through, as Velero does.
-fn namespace_errors(name: &str) -> Vec<String> {
+pub(crate) fn namespace_errors(name: &str) -> Vec<String> {
     if name.is_empty() {
         return Vec::new();
     }

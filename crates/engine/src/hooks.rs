@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::{filter::Lists, selector};
 
 pub use exec::{Exec, KubeExec, Output, exit_error};
+pub(crate) use run::execute;
 pub use run::{Level, Message, Outcome, Verdict, run, run_with};
 pub use tracker::HookTracker;
 
@@ -79,6 +80,17 @@ pub struct Hook {
     pub exec: ExecHook,
     /// What was odd about it, for a warning.
     pub warning: Option<String>,
+}
+
+impl Hook {
+    /// The name for people.
+    #[must_use]
+    pub fn shown_name(&self) -> &str {
+        match self.source {
+            Source::Annotation => "<from-annotation>",
+            Source::Spec => &self.name,
+        }
+    }
 }
 
 /// The hooks of a backup's spec, with their selections made ready.
@@ -223,7 +235,7 @@ fn in_annotations(pod: &Value, phase: Phase) -> Option<Hook> {
 }
 
 /// A list in JSON, or else one word: no shell takes it apart.
-fn command(text: &str) -> Vec<String> {
+pub(crate) fn command(text: &str) -> Vec<String> {
     if text.starts_with('[')
         && let Ok(words) = serde_json::from_str(text)
     {

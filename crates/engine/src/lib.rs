@@ -9,5 +9,7 @@ pub mod list;
 pub mod log;
 pub mod object;
 pub mod policy;
+pub mod progress;
+pub mod restore;
 pub mod select;
 pub mod selector;

@@ -159,6 +159,19 @@ impl Log {
         }
     }
 
+    /// A warning or error whose text alone is the entry in the results file, as restores have it.
+    pub fn told(&self, level: Level, text: &str, about: &About) {
+        let mut inner = self.lock();
+        inner.write(level, text, about);
+        if level == Level::Error {
+            inner.errors += 1;
+            place(&mut inner.results.errors, about, text.to_owned());
+        } else {
+            inner.warnings += 1;
+            place(&mut inner.results.warnings, about, text.to_owned());
+        }
+    }
+
     /// Warnings and errors so far.
     #[must_use]
     pub fn counts(&self) -> (i64, i64) {

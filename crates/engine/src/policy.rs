@@ -17,6 +17,7 @@ use bowline_api::v1::Backup;
 
 pub use filters::{IncludeExclude, NamespaceFilter, ResourceFilter};
 pub use parse::{Error, Purpose};
+pub(crate) use parse::{RawSelector, or_default, yaml};
 pub use volume::{Action, ActionType, Conditions, Csi, Nfs, VolumeFacts, VolumePolicy};
 
 /// The only kind that a backup's `resourcePolicy` may have to be looked at, in any case.

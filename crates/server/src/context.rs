@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Mutex};
 
-use bowline_api::{VeleroResource, v1::BackupStorageLocation};
+use bowline_api::{VeleroResource, json::merge_patch, v1::BackupStorageLocation};
 use bowline_vault::{Bucket, Location};
 use k8s_openapi::api::core::v1::{Secret, SecretKeySelector};
 use kube::{
@@ -31,27 +31,29 @@ pub struct Context {
     pub abort: CancellationToken,
     /// Backups that this server is working on.
     pub running: Running,
+    /// Restores that this server is working on.
+    pub restoring: Running,
 }
 
-/// Names of backups that somebody in this process works on.
+/// Names of what somebody in this process works on.
 #[derive(Debug, Default)]
 pub struct Running(Mutex<BTreeSet<String>>);
 
 impl Running {
     /// Whether somebody works on it.
     #[must_use]
-    pub fn contains(&self, backup: &str) -> bool {
-        self.lock().contains(backup)
+    pub fn contains(&self, name: &str) -> bool {
+        self.lock().contains(name)
     }
 
-    /// Claims a backup until [`finish`](Self::finish); false when somebody has it already.
-    pub fn start(&self, backup: &str) -> bool {
-        self.lock().insert(backup.to_owned())
+    /// Claims one until [`finish`](Self::finish); false when somebody has it already.
+    pub fn start(&self, name: &str) -> bool {
+        self.lock().insert(name.to_owned())
     }
 
-    /// Lets a backup go.
-    pub fn finish(&self, backup: &str) {
-        self.lock().remove(backup);
+    /// Lets one go.
+    pub fn finish(&self, name: &str) {
+        self.lock().remove(name);
     }
 
     /// How many there are.
@@ -85,6 +87,7 @@ impl Context {
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),
             running: Running::default(),
+            restoring: Running::default(),
         }
     }
 
@@ -172,7 +175,7 @@ impl Context {
             + std::fmt::Debug,
     {
         let value = |object: &K| serde_json::to_value(object).expect("our own types are JSON");
-        let Some(mut patch) = difference(&value(old), &value(new)) else {
+        let Some(mut patch) = merge_patch(&value(old), &value(new)) else {
             return Ok(new.clone());
         };
         if let (Some(version), Some(patch)) = (old.resource_version(), patch.as_object_mut()) {
@@ -188,47 +191,5 @@ impl Context {
             .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
             .await
             .map_err(Error::api(format!("patch {} {name}", K::KIND)))
-    }
-}
-
-/// The merge patch that turns `old` into `new`, or none when they are equal.
-fn difference(old: &Value, new: &Value) -> Option<Value> {
-    let (Value::Object(before), Value::Object(after)) = (old, new) else {
-        return (old != new).then(|| new.clone());
-    };
-    let mut patch = Map::new();
-    for (key, value) in after {
-        match before.get(key) {
-            Some(was) => {
-                if let Some(part) = difference(was, value) {
-                    patch.insert(key.clone(), part);
-                }
-            }
-            None => {
-                patch.insert(key.clone(), value.clone());
-            }
-        }
-    }
-    for key in before.keys().filter(|key| !after.contains_key(*key)) {
-        patch.insert(key.clone(), Value::Null);
-    }
-    (!patch.is_empty()).then_some(Value::Object(patch))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::difference;
-
-    #[test]
-    fn a_patch_names_what_changed_and_what_went() {
-        let old = json!({"a": 1, "b": {"c": [1], "d": "x"}, "e": 5});
-        let new = json!({"a": 1, "b": {"c": [2], "d": "x"}, "f": {}});
-        assert_eq!(
-            difference(&old, &new),
-            Some(json!({"b": {"c": [2]}, "e": null, "f": {}}))
-        );
-        assert_eq!(difference(&old, &old), None);
     }
 }

@@ -8,6 +8,8 @@ pub mod download;
 pub mod expiry;
 mod finalize;
 pub mod location;
+pub mod restore;
+mod runs;
 pub mod schedule;
 pub mod server_status;
 pub mod sync;
@@ -24,13 +26,17 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
     ResourceExt,
-    api::{DeleteParams, ListParams, PostParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     runtime::{
         Controller,
         controller::{self, Action},
         watcher,
     },
 };
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::{Context, Error, Result};
 
@@ -134,6 +140,69 @@ fn after(wait: SignedDuration) -> Action {
     // A moment later rather than a moment early, which would be a look for nothing.
     let wait = Duration::try_from(wait).unwrap_or_default() + Duration::from_millis(5);
     Action::requeue(wait.min(LOOK))
+}
+
+/// A status is patched again for so long when the API server does not take it.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How old a progress figure may be.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Tries again while the API server does not answer as it should, for a good while.
+async fn patiently<T, F: Future<Output = Result<T>>>(
+    ctx: &Context,
+    mut call: impl FnMut() -> F,
+) -> Result<T> {
+    let began = Instant::now();
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let error = match call().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        if ctx.abort.is_cancelled() || began.elapsed() > PATIENCE {
+            return Err(error);
+        }
+        if !error.is_stale() {
+            tracing::warn!("{}", error.chain());
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(5));
+    }
+}
+
+/// Patches how far something is, once a second at most, and only when that has changed. Ends when
+/// dropped.
+async fn tell<K>(ctx: Arc<Context>, name: String, uid: Option<String>, now: impl Fn() -> Value)
+where
+    K: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
+{
+    let api = ctx.api::<K>();
+    let mut told = now();
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let mut patch = now();
+        if patch == told {
+            continue;
+        }
+        told = patch.clone();
+        patch["metadata"]["uid"] = json!(uid);
+        let params = PatchParams::default();
+        if let Err(error) = api.patch(&name, &params, &Patch::Merge(&patch)).await {
+            told = Value::Null;
+            tracing::debug!(name, "progress: {error}");
+        }
+    }
+}
+
+/// Which lines of a run are kept.
+fn log_level(ctx: &Context) -> bowline_engine::log::Level {
+    if ctx.settings.log_level.filter() >= LevelFilter::DEBUG {
+        bowline_engine::log::Level::Debug
+    } else {
+        bowline_engine::log::Level::Info
+    }
 }
 
 impl Context {

@@ -104,12 +104,13 @@ async fn all(running: &mut JoinSet<()>) {
 /// Starts all controllers that the flags do not turn off.
 fn start(ctx: &Arc<Context>) -> JoinSet<()> {
     use controllers::{
-        backup, deletion, download, expiry, location, schedule, server_status, sync,
+        backup, deletion, download, expiry, location, restore, schedule, server_status, sync,
     };
     type Run = fn(Arc<Context>) -> BoxFuture<'static, ()>;
-    let controllers: [(&str, Run); 8] = [
+    let controllers: [(&str, Run); 9] = [
         (location::NAME, |ctx| Box::pin(location::run(ctx))),
         (backup::NAME, |ctx| Box::pin(backup::run(ctx))),
+        (restore::NAME, |ctx| Box::pin(restore::run(ctx))),
         (schedule::NAME, |ctx| Box::pin(schedule::run(ctx))),
         (sync::NAME, |ctx| Box::pin(sync::run(ctx))),
         (expiry::NAME, |ctx| Box::pin(expiry::run(ctx))),

@@ -9,7 +9,9 @@ use std::{collections::BTreeSet, time::Duration};
 
 use clap::{ArgAction, Args, Parser};
 
-pub use values::{LogFormat, LogLevel, Priorities, ProviderLocations};
+pub use values::{LogFormat, LogLevel, ProviderLocations};
+
+use bowline_engine::restore::plan::Priorities;
 
 use crate::{Error, Result};
 use values::{duration, duration_or_default, go_bool};

@@ -58,6 +58,18 @@ pub fn backup_object(backup: &str) -> String {
     format!("backups/{backup}/{}", bowline_api::files::BACKUP_OBJECT)
 }
 
+/// The key of a file of a restore, by its suffix: `restores/r/restore-r-logs.gz`.
+#[must_use]
+pub fn restore_file(restore: &str, suffix: &str) -> String {
+    // The one file without the word in front.
+    let word = if suffix == bowline_api::files::restore_suffix::VOLUME_INFO {
+        ""
+    } else {
+        "restore-"
+    };
+    format!("restores/{restore}/{word}{restore}{suffix}")
+}
+
 impl Bucket {
     /// The part of `store` that is below `prefix`. All keys here are relative to it.
     #[must_use]

@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Value};
 
-use super::settle;
+use super::{merge_patch, settle};
 use crate::{
-    schema::Schema,
+    schema::{BUILT_IN, Schema, object_meta},
     status::{Result, Status},
 };
 
@@ -18,7 +18,32 @@ const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 const BAD_ORDER: &str = "invalid patch format of setElementOrder list";
 const BAD_RETAIN_KEYS: &str = "invalid patch format of retainKeys";
 
-/// The object that a strategic merge patch makes of another.
+/// The object that a strategic merge patch makes of another, by the schema of its kind. Of a kind
+/// that is not built in only the metadata is known; the rest of it is merged as in RFC 7396.
+///
+/// # Errors
+/// When the patch does not fit, in the words of the real server.
+pub fn strategic_merge(
+    api_version: &str,
+    kind: &str,
+    object: &Value,
+    patch: &Value,
+) -> Result<Value> {
+    if let Some(schema) = BUILT_IN.schema(api_version, kind) {
+        return strategic(object, patch, schema);
+    }
+    let (Value::Object(changes), Some(schema)) = (patch, object_meta()) else {
+        return strategic(object, patch, &Schema::anything());
+    };
+    let mut merged = object.clone();
+    merge_patch(&mut merged, patch);
+    if let Some(change) = changes.get("metadata") {
+        merged["metadata"] = strategic(&object["metadata"], change, schema)?;
+    }
+    Ok(merged)
+}
+
+/// The same with a schema at hand.
 pub(crate) fn strategic(original: &Value, patch: &Value, schema: &Schema) -> Result<Value> {
     let Value::Object(patch) = patch else {
         let kind = match patch {
@@ -474,7 +499,7 @@ fn go_list(items: &[Value]) -> String {
 mod tests {
     use serde_json::Value;
 
-    use super::strategic;
+    use super::{strategic, strategic_merge};
     use crate::schema::BUILT_IN;
 
     /// Kind, object, patch, and what a kube-apiserver 1.34.4 made of them: the object without
@@ -553,6 +578,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn of_other_kinds_only_the_metadata_is_known() {
+        let object =
+            serde_json::json!({"metadata": {"finalizers": ["a/b"]}, "spec": {"list": [1], "x": 1}});
+        let patch = serde_json::json!({"metadata": {"finalizers": ["c/d"]}, "spec": {"list": [2], "x": null}});
+        assert_eq!(
+            strategic_merge("velero.io/v1", "Schedule", &object, &patch),
+            Ok(
+                serde_json::json!({"metadata": {"finalizers": ["c/d", "a/b"]}, "spec": {"list": [2]}})
+            )
+        );
     }
 
     #[test]

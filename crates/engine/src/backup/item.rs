@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Job, Progress, Settings,
+    Job, Settings,
     block::Hooks,
     plan::{List, Listing},
     sink::{Desk, Joining, Sink},
@@ -29,6 +29,7 @@ use crate::{
     list::{self, Query},
     log::{About, Level, Log},
     object::Facts,
+    progress::Progress,
     select::{LiveNamespace, Selection},
 };
 

@@ -1,45 +1,13 @@
-//! Which objects somebody has taken on, which are in the archive, and how far the run is.
+//! Which objects somebody has taken on, and which are in the archive.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use bowline_api::files::ResourceList;
 
 use crate::discovery::Resource;
-
-/// How far a run is; read by whoever likes, at any time.
-#[derive(Debug, Default)]
-pub struct Progress {
-    total: AtomicU64,
-    done: AtomicU64,
-}
-
-impl Progress {
-    /// Objects in all and objects done.
-    #[must_use]
-    pub fn get(&self) -> (u64, u64) {
-        let done = self.done.load(Ordering::Relaxed);
-        (self.total.load(Ordering::Relaxed).max(done), done)
-    }
-
-    pub(super) fn expect(&self, total: u64) {
-        self.total.store(total, Ordering::Relaxed);
-    }
-
-    pub(super) fn more(&self, done: u64) {
-        self.done.fetch_add(done, Ordering::Relaxed);
-    }
-
-    pub(super) fn finish(&self, done: u64) {
-        self.done.store(done, Ordering::Relaxed);
-        self.total.store(done, Ordering::Relaxed);
-    }
-}
 
 /// What became of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

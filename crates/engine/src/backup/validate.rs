@@ -177,12 +177,8 @@ fn fill_in(spec: &mut BackupSpec, defaults: &Defaults) {
 /// Zero means "not set".
 fn or_default(duration: &mut Option<Duration>, default: time::Duration) {
     if duration.as_ref().is_none_or(|d| *d == Duration::ZERO) {
-        *duration = Some(go_duration(default));
+        *duration = Some(default.into());
     }
-}
-
-fn go_duration(duration: time::Duration) -> Duration {
-    Duration::from_nanos(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
 }
 
 fn expiration(spec: &BackupSpec, now: Timestamp, errors: &mut Vec<String>) -> Option<Time> {
@@ -226,7 +222,7 @@ fn stamp(backup: &mut Backup, facts: &Facts) {
     labels.insert(label::STORAGE_LOCATION.to_owned(), label_value(&location));
     let annotations = backup.metadata.annotations.get_or_insert_default();
     let version = &facts.cluster_version;
-    let timeout = go_duration(facts.defaults.resource_timeout).to_string();
+    let timeout = Duration::from(facts.defaults.resource_timeout).to_string();
     for (key, value) in [
         (annotation::SOURCE_CLUSTER_GIT_VERSION, &version.git),
         (annotation::SOURCE_CLUSTER_MAJOR_VERSION, &version.major),

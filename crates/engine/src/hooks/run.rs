@@ -8,7 +8,7 @@ use bowline_api::{
 };
 use serde_json::Value;
 
-use super::{Exec, Hook, HookTracker, Phase, Source, SpecHooks};
+use super::{Exec, Hook, HookTracker, Phase, SpecHooks};
 
 /// What the timeout is when a hook has none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -98,25 +98,9 @@ pub async fn run_with(
         if failure.is_some() {
             continue;
         }
-        let mut log = Log {
-            log: &mut *log,
-            fields: vec![
-                ("hookSource", hook.source.as_str().to_owned()),
-                ("hookType", "exec".to_owned()),
-                ("hookPhase", phase.as_str().to_owned()),
-            ],
-        };
-        if let Some(warning) = &hook.warning {
-            log.say(Level::Warning, warning.clone(), None);
-        }
-        let result = run_one(exec, pod, namespace, name, &hook, &mut log).await;
+        let result = execute(exec, pod, phase, &hook, &mut *log).await;
         tracker.record(namespace, name, phase, &hook, result.is_err());
         if let Err(why) = result {
-            log.say(
-                Level::Error,
-                "Error executing hook".to_owned(),
-                Some(why.clone()),
-            );
             // Not set means "go on", although the log shows `Fail` as the default: so does Velero.
             if hook.exec.on_error == Some(HookErrorMode::Fail) {
                 failure = Some(why);
@@ -133,6 +117,33 @@ pub async fn run_with(
         fields: vec![("name", name.to_owned())],
     });
     Verdict::LeaveOut(why)
+}
+
+/// Runs one hook of a pod, and tells how it went.
+pub(crate) async fn execute(
+    exec: &dyn Exec,
+    pod: &Value,
+    phase: Phase,
+    hook: &Hook,
+    log: &mut (dyn FnMut(Message) + Send),
+) -> Result<(), String> {
+    let mut log = Log {
+        log,
+        fields: vec![
+            ("hookSource", hook.source.as_str().to_owned()),
+            ("hookType", "exec".to_owned()),
+            ("hookPhase", phase.as_str().to_owned()),
+        ],
+    };
+    if let Some(warning) = &hook.warning {
+        log.say(Level::Warning, warning.clone(), None);
+    }
+    let result = run_one(exec, pod, hook, &mut log).await;
+    if let Err(why) = &result {
+        let text = "Error executing hook".to_owned();
+        log.say(Level::Error, text, Some(why.clone()));
+    }
+    result
 }
 
 /// A log with fields that every message has.
@@ -155,11 +166,12 @@ impl Log<'_> {
 async fn run_one(
     exec: &dyn Exec,
     pod: &Value,
-    namespace: &str,
-    name: &str,
     hook: &Hook,
     log: &mut Log<'_>,
 ) -> Result<(), String> {
+    let metadata = &pod["metadata"];
+    let namespace = metadata["namespace"].as_str().unwrap_or_default();
+    let name = metadata["name"].as_str().unwrap_or_default();
     let container = container_of(pod, &hook.exec)?;
     if hook.exec.command.is_empty() {
         return Err("command is required".to_owned());
@@ -214,16 +226,12 @@ fn container_of(pod: &Value, hook: &ExecHook) -> Result<String, String> {
 }
 
 fn fields(hook: &Hook, container: &str, timeout: &Duration) -> [(&'static str, String); 5] {
-    let name = match hook.source {
-        Source::Annotation => "<from-annotation>",
-        Source::Spec => &hook.name,
-    };
     let on_error = match &hook.exec.on_error {
         Some(HookErrorMode::Continue) => HookErrorMode::Continue,
         _ => HookErrorMode::Fail,
     };
     [
-        ("hookName", name.to_owned()),
+        ("hookName", hook.shown_name().to_owned()),
         ("hookContainer", container.to_owned()),
         ("hookCommand", format!("[{}]", hook.exec.command.join(" "))),
         ("hookOnError", on_error.to_string()),

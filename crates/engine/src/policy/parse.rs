@@ -119,13 +119,14 @@ impl Policies {
     }
 }
 
-fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+/// Reads YAML; unknown keys and keys that stand there twice are refused.
+pub(crate) fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_str_with_options(text, options).map_err(|e| e.to_string())
 }
 
 /// A value that may be written as null, for its default.
-pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
@@ -220,9 +221,10 @@ struct RawFilter {
     excluded_names: Vec<String>,
 }
 
+/// A label selector as people write it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct RawSelector {
+pub(crate) struct RawSelector {
     #[serde(default, deserialize_with = "or_default")]
     match_labels: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "or_default")]
@@ -310,7 +312,7 @@ impl RawFilter {
 }
 
 impl RawSelector {
-    fn build(&self) -> LabelSelector {
+    pub(crate) fn build(&self) -> LabelSelector {
         let expressions = self.match_expressions.iter();
         LabelSelector {
             match_labels: Some(self.match_labels.clone()),

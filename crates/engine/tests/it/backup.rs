@@ -3,9 +3,10 @@ use std::{collections::BTreeMap, io::Read, sync::Arc};
 use bowline_api::v1::{Backup, BackupSpec};
 use bowline_apiserver::ApiServer;
 use bowline_engine::{
-    backup::{self, Job, Outcome, Progress, Settings},
+    backup::{self, Job, Outcome, Settings},
     hooks::{Exec, Output},
     log::{Level, Log, Written},
+    progress::Progress,
 };
 use bowline_vault::archive::write;
 use futures::TryStreamExt;

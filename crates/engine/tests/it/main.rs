@@ -1,4 +1,5 @@
-//! Backups of an embedded cluster, read back from their archives.
+//! Backups and restores of an embedded cluster.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod backup;
+mod restore;

@@ -8,7 +8,7 @@ mod queue;
 mod run;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
@@ -24,9 +24,9 @@ use kube::{
     ResourceExt,
     runtime::{WatchStreamExt, reflector, watcher},
 };
-use tokio::{task::JoinSet, time::Instant};
 
 use self::queue::{Stage, Step, Waiting};
+use super::runs::Runs;
 use crate::{Context, Error, Result};
 
 /// The controller's name.
@@ -44,7 +44,7 @@ pub async fn run(ctx: Arc<Context>) {
         .default_backoff()
         .reflect(writer);
     let mut changes = std::pin::pin!(changes);
-    let mut runs = Runs::default();
+    let mut runs = Runs::new(&ctx, |ctx| &ctx.running);
     let mut pause = LOOK;
     loop {
         tokio::select! {
@@ -54,7 +54,7 @@ pub async fn run(ctx: Arc<Context>) {
                 Some(Err(error)) => tracing::warn!(controller = NAME, "watch backups: {error}"),
                 None => break,
             },
-            () = runs.ended(), if !runs.tasks.is_empty() => {}
+            () = runs.ended(), if !runs.is_empty() => {}
             () = tokio::time::sleep(pause) => {}
         }
         let backups: Vec<Arc<Backup>> = store.state();
@@ -68,90 +68,8 @@ pub async fn run(ctx: Arc<Context>) {
         };
     }
     // Those under way go on until they end, or until the server's patience does.
-    while !runs.tasks.is_empty() {
+    while !runs.is_empty() {
         runs.ended().await;
-    }
-}
-
-/// Backups that are being worked on, and those that failed in passing and wait for another try.
-#[derive(Default)]
-struct Runs {
-    tasks: JoinSet<(String, Result<()>)>,
-    /// When to try again, and how long that took to come.
-    pauses: HashMap<String, (Instant, Duration)>,
-}
-
-impl Runs {
-    /// Gives a backup a task of its own, unless it has one or is to wait.
-    fn start(&mut self, ctx: &Arc<Context>, name: &str) {
-        if self.is_paused(name) {
-            return;
-        }
-        let Some(claim) = Claim::new(ctx, name) else {
-            return;
-        };
-        let name = name.to_owned();
-        self.tasks.spawn(async move {
-            let done = run::backup(&claim.ctx, &name).await;
-            drop(claim);
-            (name, done)
-        });
-    }
-
-    fn is_paused(&self, name: &str) -> bool {
-        let pause = self.pauses.get(name);
-        pause.is_some_and(|(until, _)| *until > Instant::now())
-    }
-
-    /// Waits until one has ended.
-    async fn ended(&mut self) {
-        match self.tasks.join_next().await {
-            Some(Ok((name, Ok(())))) => {
-                self.pauses.remove(&name);
-            }
-            Some(Ok((name, Err(error)))) => {
-                let last = self
-                    .pauses
-                    .get(&name)
-                    .map_or(Duration::ZERO, |(_, last)| *last);
-                let pause = (last * 2).clamp(Duration::from_secs(1), LOOK);
-                tracing::warn!(backup = %name, "will try again: {}", error.chain());
-                self.pauses.insert(name, (Instant::now() + pause, pause));
-            }
-            Some(Err(panic)) => tracing::error!("a backup ended unexpectedly: {panic}"),
-            None => {}
-        }
-    }
-
-    /// How long until the next one is to be tried again.
-    fn next_try(&self) -> Option<Duration> {
-        let now = Instant::now();
-        let waits = self
-            .pauses
-            .values()
-            .map(|(until, _)| until.saturating_duration_since(now));
-        waits.filter(|wait| !wait.is_zero()).min()
-    }
-}
-
-/// A backup is this server's while it lives.
-struct Claim {
-    ctx: Arc<Context>,
-    name: String,
-}
-
-impl Claim {
-    fn new(ctx: &Arc<Context>, name: &str) -> Option<Self> {
-        ctx.running.start(name).then(|| Self {
-            ctx: Arc::clone(ctx),
-            name: name.to_owned(),
-        })
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.ctx.running.finish(&self.name);
     }
 }
 
@@ -161,7 +79,7 @@ async fn look(ctx: &Arc<Context>, backups: &[Arc<Backup>], runs: &mut Runs) -> R
     for backup in backups {
         if is_after(backup) {
             // Its objects are copied: it is in nobody's way.
-            runs.start(ctx, &backup.name_any());
+            start(ctx, runs, &backup.name_any());
         } else if runs.is_paused(&backup.name_any()) {
             // In nobody's way either, until it is tried again.
         } else if let Some(stage) = stage(backup, &ctx.running) {
@@ -195,7 +113,7 @@ async fn look(ctx: &Arc<Context>, backups: &[Arc<Backup>], runs: &mut Runs) -> R
         .collect();
     for step in queue::steps(waiting, slots(ctx)) {
         match step {
-            Step::Start(name) => runs.start(ctx, &name),
+            Step::Start(name) => start(ctx, runs, &name),
             Step::Wait(name, place) => {
                 let old = &**objects[&name];
                 let mut new = old.clone();
@@ -210,6 +128,12 @@ async fn look(ctx: &Arc<Context>, backups: &[Arc<Backup>], runs: &mut Runs) -> R
         }
     }
     Ok(())
+}
+
+/// Gives a backup a task of its own.
+fn start(ctx: &Arc<Context>, runs: &mut Runs, name: &str) {
+    let (ctx, owned) = (Arc::clone(ctx), name.to_owned());
+    runs.start(name, |_| async move { run::backup(&ctx, &owned).await });
 }
 
 /// Whether the objects are copied and something is left to do.

@@ -13,7 +13,10 @@ use bowline_api::{
         DownloadTarget, DownloadTargetKind as Kind, Restore,
     },
 };
-use bowline_vault::{Bucket, bucket::backup_file};
+use bowline_vault::{
+    Bucket,
+    bucket::{backup_file, restore_file},
+};
 use jiff::Timestamp;
 use kube::{ResourceExt, runtime::controller::Action};
 
@@ -73,7 +76,7 @@ fn is_of_restore(kind: &Kind) -> bool {
 fn key(target: &DownloadTarget) -> Option<String> {
     let name = &target.name;
     let backup = |suffix| Some(backup_file(name, suffix));
-    let restore = |suffix| Some(format!("restores/{name}/restore-{name}{suffix}"));
+    let restore = |suffix| Some(restore_file(name, suffix));
     match target.kind {
         Kind::BackupLog => backup(backup_suffix::LOG),
         Kind::BackupContents => backup(backup_suffix::CONTENTS),
@@ -90,10 +93,7 @@ fn key(target: &DownloadTarget) -> Option<String> {
         Kind::RestoreResults => restore(restore_suffix::RESULTS),
         Kind::RestoreResourceList => restore(restore_suffix::RESOURCE_LIST),
         Kind::RestoreItemOperations => restore(restore_suffix::ITEM_OPERATIONS),
-        Kind::RestoreVolumeInfo => Some(format!(
-            "restores/{name}/{name}{}",
-            restore_suffix::VOLUME_INFO
-        )),
+        Kind::RestoreVolumeInfo => restore(restore_suffix::VOLUME_INFO),
         Kind::Other(_) => None,
     }
 }

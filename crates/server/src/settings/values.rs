@@ -1,6 +1,6 @@
 //! What flags can say, in Go's spelling.
 
-use std::{collections::BTreeMap, convert::Infallible, fmt, str::FromStr, time::Duration};
+use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
@@ -48,65 +48,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
-}
-
-/// Resources that a restore does first and last.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Priorities {
-    /// Restored first, in this order.
-    pub high: Vec<String>,
-    /// Restored last, in this order.
-    pub low: Vec<String>,
-}
-
-const FIRST: &str = "customresourcedefinitions,namespaces,storageclasses,\
-    volumesnapshotclass.snapshot.storage.k8s.io,volumesnapshotcontents.snapshot.storage.k8s.io,\
-    volumesnapshots.snapshot.storage.k8s.io,datauploads.velero.io,persistentvolumes,\
-    persistentvolumeclaims,clusterroles,roles,serviceaccounts,clusterrolebindings,rolebindings,\
-    secrets,configmaps,limitranges,priorityclasses,pods,replicasets.apps,\
-    clusterclasses.cluster.x-k8s.io,endpoints,services";
-const LAST: &str = "clusterbootstraps.run.tanzu.vmware.com,clusters.cluster.x-k8s.io,\
-    clusterresourcesets.addons.cluster.x-k8s.io,apps.kappctrl.k14s.io,\
-    packageinstalls.packaging.carvel.dev";
-
-impl Default for Priorities {
-    fn default() -> Self {
-        Self {
-            high: names(FIRST),
-            low: names(LAST),
-        }
-    }
-}
-
-/// A comma-separated list; `-` alone begins the second part.
-impl FromStr for Priorities {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        let mut high = names(text);
-        let low = match high.iter().position(|name| name == "-") {
-            Some(at) => high.split_off(at).split_off(1),
-            None => Vec::new(),
-        };
-        Ok(Self { high, low })
-    }
-}
-
-impl fmt::Display for Priorities {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.high.join(","))?;
-        if !self.low.is_empty() {
-            write!(f, ",-,{}", self.low.join(","))?;
-        }
-        Ok(())
-    }
-}
-
-fn names(list: &str) -> Vec<String> {
-    list.split(',')
-        .filter(|name| !name.is_empty())
-        .map(str::to_owned)
-        .collect()
 }
 
 /// The default snapshot location of each provider.

@@ -7,7 +7,7 @@
 //! `velero-backup.json` makes the backup exist, so it comes last; a backup that a crash interrupts
 //! before is made again, one interrupted after is taken from the bucket as it is.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bowline_api::{
     Time,
@@ -20,33 +20,27 @@ use bowline_api::{
 };
 use bowline_engine::{
     backup::{
-        self, Job, Outcome, Progress,
+        self, Job, Outcome,
         validate::{self, ClusterVersion, Defaults, Prepared},
     },
     discovery::Versions,
     hooks::KubeExec,
-    log::{Level, Log, Written},
+    log::{Log, Written},
     policy::{self, Policies, Purpose},
+    progress::Progress,
 };
 use bowline_vault::{Bucket, archive, bucket::backup_file, crash};
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api, ResourceExt,
-    api::{Patch, PatchParams},
-};
+use kube::{Api, ResourceExt};
 use serde_json::json;
-use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
-use tracing_subscriber::filter::LevelFilter;
 
-use super::{super::finalize, schedule};
+use super::{
+    super::{finalize, log_level, patiently, tell},
+    schedule,
+};
 use crate::{Context, Error, Result, error::chain, metrics::Finished};
-
-/// A status is patched again for so long when the API server does not take it.
-const PATIENCE: Duration = Duration::from_secs(600);
-/// How old a progress figure may be.
-const TICK: Duration = Duration::from_secs(1);
 
 /// Sees a backup through. What goes wrong ends in a phase; an error here is about the cluster's API
 /// or a bucket that does not answer, and worth another try.
@@ -192,11 +186,14 @@ async fn make(
         log: log.clone(),
         cancel: ctx.abort.clone(),
     };
-    let telling = AbortOnDropHandle::new(tokio::spawn(tell(
+    let telling = AbortOnDropHandle::new(tokio::spawn(tell::<Backup>(
         Arc::clone(ctx),
         backup.name_any(),
         backup.uid(),
-        progress,
+        move || {
+            let (total, done) = progress.get();
+            json!({"status": {"progress": {"totalItems": total, "itemsBackedUp": done}}})
+        },
     )));
     let made = store(&bucket, job, &backup.name_any()).await;
     drop(telling);
@@ -390,29 +387,6 @@ async fn latest(ctx: &Context, backup: &Backup) -> Result<Option<Backup>> {
     Ok(found.filter(|found| found.uid() == backup.uid()))
 }
 
-/// Tries again while the API server does not answer as it should, for a good while.
-async fn patiently<T, F: Future<Output = Result<T>>>(
-    ctx: &Context,
-    mut call: impl FnMut() -> F,
-) -> Result<T> {
-    let began = Instant::now();
-    let mut pause = Duration::from_millis(50);
-    loop {
-        let error = match call().await {
-            Ok(done) => return Ok(done),
-            Err(error) => error,
-        };
-        if ctx.abort.is_cancelled() || began.elapsed() > PATIENCE {
-            return Err(error);
-        }
-        if !error.is_stale() {
-            tracing::warn!("{}", error.chain());
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(5));
-    }
-}
-
 /// Patches an object whose phase changes.
 async fn patch(ctx: &Context, old: &Backup, new: &Backup) -> Result<Backup> {
     let phase = new
@@ -424,32 +398,6 @@ async fn patch(ctx: &Context, old: &Backup, new: &Backup) -> Result<Backup> {
     let patched = ctx.update(old, new).await?;
     crash::here(&format!("after patch {}", phase.as_str()));
     Ok(patched)
-}
-
-/// Patches how far the backup is, once a second at most, and only when that has changed.
-async fn tell(ctx: Arc<Context>, name: String, uid: Option<String>, progress: Arc<Progress>) {
-    let api = ctx.api::<Backup>();
-    let mut told = (0, 0);
-    let mut ticks = tokio::time::interval(TICK);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        let now = progress.get();
-        if now == told {
-            continue;
-        }
-        let patch = json!({
-            "metadata": {"uid": uid},
-            "status": {"progress": {"totalItems": now.0, "itemsBackedUp": now.1}},
-        });
-        match api
-            .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
-            .await
-        {
-            Ok(_) => told = now,
-            Err(error) => tracing::debug!(backup = name, "progress: {error}"),
-        }
-    }
 }
 
 /// Gathers what the validation needs, and validates.
@@ -561,12 +509,4 @@ async fn read_policies(
         &data,
         Purpose::Backup,
     )))
-}
-
-fn log_level(ctx: &Context) -> Level {
-    if ctx.settings.log_level.filter() >= LevelFilter::DEBUG {
-        Level::Debug
-    } else {
-        Level::Info
-    }
 }

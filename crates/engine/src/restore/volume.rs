@@ -1,0 +1,126 @@
+//! Persistent volumes and claims: which volumes come back as they were, and which are made anew by
+//! whoever provisions them. Pure.
+
+use bowline_api::files::{BackupMethod, BackupVolumeInfo};
+use serde_json::Value;
+
+/// Annotations that say that a claim and a volume belong to each other.
+const BOUND: [&str; 2] = [
+    "pv.kubernetes.io/bind-completed",
+    "pv.kubernetes.io/bound-by-controller",
+];
+
+/// What becomes of a persistent volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The object is restored.
+    AsIs,
+    /// Its claim gets a new one, for this reason.
+    Anew(&'static str),
+    /// A volume is made from a snapshot.
+    Snapshot,
+}
+
+/// Decides by what the backup says of the volume.
+pub(super) fn fate(volume: &Value, info: Option<&BackupVolumeInfo>) -> Fate {
+    match info.and_then(|info| info.backup_method.as_ref()) {
+        Some(BackupMethod::NativeSnapshot) => return Fate::Snapshot,
+        Some(BackupMethod::PodVolumeBackup) => {
+            return Fate::Anew("its files are restored into a new volume");
+        }
+        Some(BackupMethod::CsiSnapshot) => {
+            return Fate::Anew("a CSI snapshot becomes a new volume");
+        }
+        _ => {}
+    }
+    if volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete" {
+        return Fate::Anew("it has no snapshot and its reclaim policy is Delete");
+    }
+    Fate::AsIs
+}
+
+/// Makes a volume or claim free to be bound again.
+pub(super) fn unbind(object: &mut Value) {
+    if let Some(claim) = object
+        .pointer_mut("/spec/claimRef")
+        .and_then(Value::as_object_mut)
+    {
+        claim.remove("uid");
+        claim.remove("resourceVersion");
+    }
+    if let Some(annotations) = object
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut)
+    {
+        for key in BOUND {
+            annotations.remove(key);
+        }
+    }
+}
+
+/// A claim that has a volume: `anew` if that is not restored.
+pub(super) fn free_claim(claim: &mut Value, anew: impl FnOnce(&str) -> bool) {
+    let Some(volume) = claim["spec"]["volumeName"]
+        .as_str()
+        .filter(|v| !v.is_empty())
+    else {
+        return;
+    };
+    let anew = anew(volume);
+    unbind(claim);
+    if let Some(spec) = claim["spec"].as_object_mut().filter(|_| anew) {
+        spec.remove("volumeName");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_the_backup_says_decides() {
+        let volume = |policy: &str| json!({"spec": {"persistentVolumeReclaimPolicy": policy}});
+        let info = |method: Value| -> BackupVolumeInfo {
+            serde_json::from_value(json!({"pvName": "v", "backupMethod": method, "snapshotDataMoved": false, "preserveLocalSnapshot": false, "skipped": false})).unwrap()
+        };
+        let is_anew = |fate| matches!(fate, Fate::Anew(_));
+        assert_eq!(fate(&volume("Retain"), None), Fate::AsIs);
+        assert!(is_anew(fate(&volume("Delete"), None)));
+        assert!(is_anew(fate(&volume("Delete"), Some(&info(json!(null))))));
+        assert_eq!(
+            fate(&volume("Retain"), Some(&info(json!(null)))),
+            Fate::AsIs
+        );
+        assert!(is_anew(fate(
+            &volume("Retain"),
+            Some(&info(json!("PodVolumeBackup")))
+        )));
+        assert!(is_anew(fate(
+            &volume("Retain"),
+            Some(&info(json!("CSISnapshot")))
+        )));
+        assert_eq!(
+            fate(&volume("Delete"), Some(&info(json!("NativeSnapshot")))),
+            Fate::Snapshot
+        );
+    }
+
+    #[test]
+    fn a_claim_keeps_its_volume_only_if_that_comes_back() {
+        let claim = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes", "a": "b"}}, "spec": {"volumeName": "v", "x": 1}});
+        let mut kept = claim.clone();
+        free_claim(&mut kept, |_| false);
+        assert_eq!(
+            kept,
+            json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"volumeName": "v", "x": 1}})
+        );
+        let mut freed = claim;
+        free_claim(&mut freed, |volume| volume == "v");
+        assert_eq!(
+            freed,
+            json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"x": 1}})
+        );
+    }
+}

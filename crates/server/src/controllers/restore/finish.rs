@@ -1,0 +1,326 @@
+//! The end of a restore: operations of plugins and hooks in pods are seen through, then the last
+//! phase is written. And the end of its object: the files in the bucket go first.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use bowline_api::{
+    Time,
+    files::{OperationPhase, ResourceList, RestoreOperation, Results, restore_suffix},
+    names::{finalizer, label, label_value},
+    v1::{Backup, BackupStorageLocation, HookStatus, Restore, RestorePhase, RestoreStatus},
+};
+use bowline_engine::{
+    hooks::{HookTracker, KubeExec, Message},
+    list::{self, Query},
+    restore::hooks::{PostHooks, SpecHooks},
+};
+use bowline_vault::{Bucket, bucket::restore_file};
+use kube::ResourceExt;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::run::end;
+use crate::{Context, Error, Result};
+
+/// Sees a restore through whose objects are there.
+pub(super) async fn finalize(
+    ctx: &Arc<Context>,
+    restore: Restore,
+    cancel: CancellationToken,
+) -> Result<()> {
+    let Some(bucket) = bucket(ctx, &restore).await? else {
+        let mut status = restore.status.clone().unwrap_or_default();
+        status.phase = Some(RestorePhase::PartiallyFailed);
+        status.completion_timestamp = Some(Time(ctx.now()));
+        return end(ctx, &restore, &status).await;
+    };
+    let bucket = bucket.with_cancel(cancel.clone());
+    let mut findings = Findings::default();
+    let operations = operations(ctx, &restore, &bucket, &mut findings).await?;
+    let finished = tokio::select! {
+        finished = hooks(ctx, &restore, &bucket, &mut findings) => finished?,
+        () = cancel.cancelled() => return Ok(()),
+    };
+    findings.store(&bucket, &restore.name_any()).await?;
+    if cancel.is_cancelled() {
+        return Ok(());
+    }
+    let mut status = restore.status.clone().unwrap_or_default();
+    last(&mut status, &operations, findings.count(), finished);
+    status.completion_timestamp = Some(Time(ctx.now()));
+    end(ctx, &restore, &status).await
+}
+
+/// The bucket of the restore's backup; none when the backup or its location is gone.
+async fn bucket(ctx: &Context, restore: &Restore) -> Result<Option<Bucket>> {
+    let backup = restore.spec.backup_name.clone().unwrap_or_default();
+    let Some(backup) = ctx.find::<Backup>(&backup).await? else {
+        return Ok(None);
+    };
+    let location = backup.spec.storage_location.unwrap_or_default();
+    match ctx.find::<BackupStorageLocation>(&location).await? {
+        Some(location) => ctx.bucket(&location).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The last phase and its figures.
+fn last(
+    status: &mut RestoreStatus,
+    operations: &[RestoreOperation],
+    errors: i64,
+    hooks: Option<HookStatus>,
+) {
+    let count = |wanted: OperationPhase| {
+        let matching = operations
+            .iter()
+            .filter(|o| o.status.phase.as_ref() == Some(&wanted));
+        i64::try_from(matching.count()).ok().filter(|n| *n > 0)
+    };
+    let failed_before = matches!(
+        status.phase,
+        Some(
+            RestorePhase::FinalizingPartiallyFailed
+                | RestorePhase::WaitingForPluginOperationsPartiallyFailed
+        )
+    );
+    let failed = count(OperationPhase::Failed).unwrap_or_default();
+    let errors = errors + failed;
+    status.phase = Some(if failed_before || errors > 0 {
+        RestorePhase::PartiallyFailed
+    } else {
+        RestorePhase::Completed
+    });
+    if errors > 0 {
+        status.errors = Some(status.errors.unwrap_or_default() + errors);
+    }
+    if !operations.is_empty() {
+        status.restore_item_operations_completed = count(OperationPhase::Completed);
+        status.restore_item_operations_failed = count(OperationPhase::Failed);
+    }
+    if hooks.is_some() {
+        status.hook_status = hooks;
+    }
+}
+
+/// Operations of plugins that this server does not have cannot be asked about any more.
+async fn operations(
+    ctx: &Context,
+    restore: &Restore,
+    bucket: &Bucket,
+    findings: &mut Findings,
+) -> Result<Vec<RestoreOperation>> {
+    let key = restore_file(&restore.name_any(), restore_suffix::ITEM_OPERATIONS);
+    let mut operations: Vec<RestoreOperation> = bucket.json(&key).await?.unwrap_or_default();
+    let mut lost = false;
+    for operation in &mut operations {
+        let phase = operation.status.phase.clone().unwrap_or_default();
+        if matches!(phase, OperationPhase::Completed | OperationPhase::Failed) {
+            continue;
+        }
+        lost = true;
+        let why = format!(
+            "this server has no plugin {}",
+            operation.spec.restore_item_action
+        );
+        findings.velero(format!("error from restore item operation: {why}"));
+        operation.status.phase = Some(OperationPhase::Failed);
+        operation.status.error = Some(why);
+        operation.status.updated = Some(Time(ctx.now()));
+    }
+    if lost {
+        bucket.put_json(&key, &operations).await?;
+    }
+    Ok(operations)
+}
+
+/// Runs the hooks of pods that this restore has made; none when there are no hooks at all.
+async fn hooks(
+    ctx: &Context,
+    restore: &Restore,
+    bucket: &Bucket,
+    findings: &mut Findings,
+) -> Result<Option<HookStatus>> {
+    let key = restore_file(&restore.name_any(), restore_suffix::RESOURCE_LIST);
+    let list: ResourceList = bucket.json(&key).await?.unwrap_or_default();
+    let made: BTreeSet<&str> = list
+        .get("v1/Pod")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.strip_suffix("(created)"))
+        .collect();
+    if made.is_empty() {
+        return Ok(None);
+    }
+    let spec = SpecHooks::new(restore.spec.hooks.as_ref()).map_err(Error::Setup)?;
+    let tracker = Arc::new(HookTracker::default());
+    let exec = Arc::new(KubeExec::new(ctx.client.clone()));
+    let name = restore.name_any();
+    let tell = {
+        let name = name.clone();
+        Arc::new(move |namespace: &str, pod: &str, message: Message| {
+            let error = message.error.unwrap_or_default();
+            tracing::info!(restore = %name, namespace, pod, error, "{}", message.text);
+        })
+    };
+    let spec = Arc::new(spec);
+    let post = PostHooks::new(
+        ctx.client.clone(),
+        &name,
+        spec,
+        exec,
+        Arc::clone(&tracker),
+        tell,
+    );
+    let name = label_value(&name);
+    let query = Query {
+        path: "/api/v1/pods".to_owned(),
+        selector: format!("{}={name}", label::RESTORE_NAME),
+        ..Query::default()
+    };
+    let listed = list::each(&ctx.client, &query, |raw| {
+        let Ok(pod) = serde_json::from_slice::<Value>(raw) else {
+            return;
+        };
+        let metadata = &pod["metadata"];
+        let text = |key: &str| metadata[key].as_str().unwrap_or_default();
+        if made.contains(format!("{}/{}", text("namespace"), text("name")).as_str()) {
+            post.start(&pod);
+        }
+    })
+    .await;
+    listed.map_err(|error| Error::Setup(format!("list restored pods: {error}")))?;
+    for (namespace, errors) in post.finish(ctx.settings.resource_timeout).await {
+        for why in errors {
+            findings.namespace(&namespace, why);
+        }
+    }
+    Ok(Some(tracker.status()))
+}
+
+/// What went wrong after the objects were restored.
+#[derive(Default)]
+struct Findings(Vec<(Option<String>, String)>);
+
+impl Findings {
+    fn velero(&mut self, why: String) {
+        self.0.push((None, why));
+    }
+
+    fn namespace(&mut self, namespace: &str, why: String) {
+        self.0.push((Some(namespace.to_owned()), why));
+    }
+
+    /// Errors that are not counted elsewhere.
+    fn count(&self) -> i64 {
+        let own = self.0.iter().filter(|(namespace, _)| namespace.is_some());
+        i64::try_from(own.count()).unwrap_or(i64::MAX)
+    }
+
+    /// Adds them to the restore's results.
+    async fn store(&self, bucket: &Bucket, restore: &str) -> Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let key = restore_file(restore, restore_suffix::RESULTS);
+        let mut results: Results = bucket.json(&key).await?.unwrap_or_default();
+        for (namespace, why) in &self.0 {
+            let list = match namespace {
+                None => results.errors.velero.get_or_insert_default(),
+                Some(namespace) => results
+                    .errors
+                    .namespaces
+                    .get_or_insert_default()
+                    .entry(namespace.clone())
+                    .or_default(),
+            };
+            // This may be the second try.
+            if !list.contains(why) {
+                list.push(why.clone());
+            }
+        }
+        bucket.put_json(&key, &results).await?;
+        Ok(())
+    }
+}
+
+/// Deletes a restore's files and lets its object go. A bucket that does not answer keeps it.
+pub(super) async fn delete(ctx: &Arc<Context>, restore: Restore) -> Result<()> {
+    if let Some(bucket) = bucket(ctx, &restore).await? {
+        let folder = format!("restores/{}", restore.name_any());
+        if let Err(errors) = bucket.delete_folder(&folder).await {
+            let why: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            return Err(Error::Setup(format!("delete {folder}: {}", why.join("; "))));
+        }
+    }
+    let mut new = restore.clone();
+    new.finalizers_mut()
+        .retain(|name| name != finalizer::RESTORE);
+    match ctx.update(&restore, &new).await {
+        Err(error) if error.is_stale() => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_last_phase_says_whether_all_went_well() {
+        let operation = |phase: &str| -> RestoreOperation {
+            serde_json::from_value(json!({"spec": {"restoreName": "r", "restoreUID": "u", "restoreItemAction": "a", "resourceIdentifier": {"Group": "", "Resource": "pods", "Namespace": "n", "Name": "p"}, "operationID": "o"}, "status": {"phase": phase}})).unwrap()
+        };
+        for (before, operations, errors, phase, counted) in [
+            (
+                RestorePhase::Finalizing,
+                vec![],
+                0,
+                RestorePhase::Completed,
+                None,
+            ),
+            (
+                RestorePhase::Finalizing,
+                vec![],
+                2,
+                RestorePhase::PartiallyFailed,
+                Some(2),
+            ),
+            (
+                RestorePhase::FinalizingPartiallyFailed,
+                vec![],
+                0,
+                RestorePhase::PartiallyFailed,
+                None,
+            ),
+            (
+                RestorePhase::WaitingForPluginOperations,
+                vec!["Completed"],
+                0,
+                RestorePhase::Completed,
+                None,
+            ),
+            (
+                RestorePhase::WaitingForPluginOperations,
+                vec!["Failed", "Completed"],
+                0,
+                RestorePhase::PartiallyFailed,
+                Some(1),
+            ),
+        ] {
+            let mut status = RestoreStatus {
+                phase: Some(before.clone()),
+                ..RestoreStatus::default()
+            };
+            let operations: Vec<_> = operations.into_iter().map(operation).collect();
+            last(&mut status, &operations, errors, None);
+            assert_eq!(
+                (status.phase, status.errors),
+                (Some(phase), counted),
+                "{before:?}"
+            );
+        }
+    }
+}

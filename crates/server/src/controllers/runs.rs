@@ -1,0 +1,137 @@
+//! Work that takes a while, each with a task of its own: backups and restores.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Context, Result, context::Running};
+
+/// The longest pause before another try.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What is being worked on, and what failed in passing and waits for another try.
+pub(super) struct Runs {
+    ctx: Arc<Context>,
+    /// Where it is said that somebody works on something.
+    running: fn(&Context) -> &Running,
+    tasks: JoinSet<(String, Result<()>)>,
+    cancels: HashMap<String, CancellationToken>,
+    /// When to try again, and how long that took to come.
+    pauses: HashMap<String, (Instant, Duration)>,
+}
+
+impl Runs {
+    pub(super) fn new(ctx: &Arc<Context>, running: fn(&Context) -> &Running) -> Self {
+        Self {
+            ctx: Arc::clone(ctx),
+            running,
+            tasks: JoinSet::new(),
+            cancels: HashMap::new(),
+            pauses: HashMap::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Gives something a task of its own, unless it has one or is to wait. The token ends that task
+    /// alone, or with all work of this server.
+    pub(super) fn start<F>(&mut self, name: &str, work: impl FnOnce(CancellationToken) -> F)
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        if self.is_paused(name) {
+            return;
+        }
+        let Some(claim) = Claim::new(&self.ctx, self.running, name) else {
+            return;
+        };
+        let cancel = self.ctx.abort.child_token();
+        let work = work(cancel.clone());
+        self.cancels.insert(name.to_owned(), cancel);
+        let name = name.to_owned();
+        self.tasks.spawn(async move {
+            let done = work.await;
+            drop(claim);
+            (name, done)
+        });
+    }
+
+    /// Ends the work on something, in a moment.
+    pub(super) fn cancel(&self, name: &str) {
+        if let Some(cancel) = self.cancels.get(name) {
+            cancel.cancel();
+        }
+    }
+
+    pub(super) fn is_paused(&self, name: &str) -> bool {
+        let pause = self.pauses.get(name);
+        pause.is_some_and(|(until, _)| *until > Instant::now())
+    }
+
+    /// Waits until one has ended.
+    pub(super) async fn ended(&mut self) {
+        match self.tasks.join_next().await {
+            Some(Ok((name, Ok(())))) => {
+                self.pauses.remove(&name);
+                self.cancels.remove(&name);
+            }
+            Some(Ok((name, Err(error)))) => {
+                self.cancels.remove(&name);
+                let last = self
+                    .pauses
+                    .get(&name)
+                    .map_or(Duration::ZERO, |(_, last)| *last);
+                let pause = (last * 2).clamp(Duration::from_secs(1), LONGEST);
+                tracing::warn!(name, "will try again: {}", error.chain());
+                self.pauses.insert(name, (Instant::now() + pause, pause));
+            }
+            Some(Err(panic)) => tracing::error!("work ended unexpectedly: {panic}"),
+            None => {}
+        }
+    }
+
+    /// Forgets pauses of what is no more.
+    pub(super) fn keep(&mut self, names: &HashSet<String>) {
+        self.pauses.retain(|name, _| names.contains(name));
+    }
+
+    /// How long until the next one is to be tried again.
+    pub(super) fn next_try(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let waits = self
+            .pauses
+            .values()
+            .map(|(until, _)| until.saturating_duration_since(now));
+        waits.filter(|wait| !wait.is_zero()).min()
+    }
+}
+
+/// Something is this server's while it lives.
+struct Claim {
+    ctx: Arc<Context>,
+    running: fn(&Context) -> &Running,
+    name: String,
+}
+
+impl Claim {
+    fn new(ctx: &Arc<Context>, running: fn(&Context) -> &Running, name: &str) -> Option<Self> {
+        running(ctx).start(name).then(|| Self {
+            ctx: Arc::clone(ctx),
+            running,
+            name: name.to_owned(),
+        })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        (self.running)(&self.ctx).finish(&self.name);
+    }
+}
