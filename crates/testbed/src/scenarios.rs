@@ -48,8 +48,8 @@ pub const ALL: &[Scenario] = &[
     on(API, "same-archives", |scene| {
         Box::pin(archives::same(scene))
     }),
-    on(API, "velero-reads-ours", |scene| {
-        Box::pin(exchange::velero_reads_ours(scene))
+    on(API, "restored-four-ways", |scene| {
+        Box::pin(exchange::four_ways(scene))
     }),
     on(API, "velero-cli-on-ours", |scene| {
         Box::pin(command_lines::velero_on_ours(scene))
