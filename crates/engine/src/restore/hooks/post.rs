@@ -2,7 +2,7 @@
 //! and what fails in one does not concern the others.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -36,8 +36,15 @@ pub struct PostHooks {
     hooks: Arc<SpecHooks>,
     pods: Pods,
     runner: Arc<Runner>,
-    /// Namespace and errors of each pod.
-    running: Mutex<JoinSet<(String, Vec<String>)>>,
+    started: Mutex<Started>,
+}
+
+/// The pods that have hooks.
+#[derive(Default)]
+struct Started {
+    names: HashSet<(String, String)>,
+    /// Namespace and errors of each.
+    tasks: JoinSet<(String, Vec<String>)>,
 }
 
 impl PostHooks {
@@ -60,21 +67,26 @@ impl PostHooks {
                 tell,
                 over: CancellationToken::new(),
             }),
-            running: Mutex::default(),
+            started: Mutex::default(),
         }
     }
 
-    /// Looks after a pod that has just been created, in the background. True if it has hooks.
+    /// Looks after a pod that this restore has made, in the background. False if it has no hooks, or
+    /// is looked after already.
     pub fn start(&self, pod: &Value) -> bool {
         let hooks = self.hooks.commands_for(pod);
         if hooks.is_empty() {
             return false;
         }
         let mut visit = Visit::new(&self.runner, pod, hooks);
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = (visit.namespace.clone(), visit.name.clone());
+        if !started.names.insert(name) {
+            return false;
+        }
         visit.refuse_unknown();
         let seen = self.pods.follow(&visit.namespace, &visit.name);
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.spawn(visit.run(seen));
+        started.tasks.spawn(visit.run(seen));
         true
     }
 
@@ -82,14 +94,14 @@ impl PostHooks {
     /// how long to wait are given that time; the others `limit` from now on. What then did not run
     /// has failed.
     pub async fn finish(self, limit: Duration) -> BTreeMap<String, Vec<String>> {
-        let running = self.running.into_inner();
-        let mut running = running.unwrap_or_else(PoisonError::into_inner);
+        let started = self.started.into_inner();
+        let mut tasks = started.unwrap_or_else(PoisonError::into_inner).tasks;
         let over = &self.runner.over;
         let mut deadline = pin!(sleep(limit));
         let mut errors: BTreeMap<String, Vec<String>> = BTreeMap::new();
         loop {
             let ended = tokio::select! {
-                ended = running.join_next() => ended,
+                ended = tasks.join_next() => ended,
                 () = &mut deadline, if !over.is_cancelled() => {
                     over.cancel();
                     continue;

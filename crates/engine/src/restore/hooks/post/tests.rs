@@ -363,6 +363,7 @@ async fn pods_are_watched_and_do_not_disturb_each_other() {
         assert!(post.start(&pod(namespace, name)));
     }
     assert!(!post.start(&json!({"metadata": {"namespace": "a", "name": "empty"}})));
+    assert!(!post.start(&pod("a", "one")), "once is enough");
     // A pod that goes before anybody looks.
     api("a")
         .delete("gone", &DeleteParams::default().grace_period(0))
