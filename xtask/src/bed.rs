@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use bowline_testbed::{Bed, Cache, Mode, bed, build, peer, requirements};
+use bowline_testbed::{Bed, Cache, Mode, azurite, bed, build, peer, requirements};
 use clap::Subcommand;
 
 use crate::say;
@@ -33,6 +33,9 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Build => {
             build::all(&cache, &say)?;
+            if let Err(why) = azurite::install(&cache, &say).await {
+                say(&format!("without azurite: {why:#}"));
+            }
             say(&format!("programs are in {}", cache.bin().display()));
         }
         Command::Up { api_only, velero } => {

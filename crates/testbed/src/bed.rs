@@ -21,6 +21,7 @@ use kube::{
 };
 use serde::{Deserialize, Serialize};
 use start::Starter;
+pub(crate) use start::free_ports;
 
 use crate::{
     Cache, Process, Say, build,
@@ -222,6 +223,11 @@ impl Bed {
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The cache it was started from.
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.cache
     }
 
     /// The kubeconfig of its administrator.

@@ -141,9 +141,7 @@ pub fn due(cache: &Cache) -> Vec<&'static str> {
 
 impl Program {
     fn folder(&self) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("go")
-            .join(self.module)
+        pins("go").join(self.module)
     }
 
     fn link_flags(&self) -> String {
@@ -156,22 +154,9 @@ impl Program {
 
     /// What the program is made from, in one word.
     fn key(&self) -> anyhow::Result<String> {
-        let mut hash = Sha256::new();
-        for file in ["go.mod", "go.sum"] {
-            let path = self.folder().join(file);
-            hash.update(fs::read(&path).with_context(|| format!("read {}", path.display()))?);
-        }
-        hash.update(format!(
-            "{} {} {}",
-            self.package,
-            self.link_flags(),
-            self.cgo
-        ));
-        Ok(hash
-            .finalize()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect())
+        let files = ["go.mod", "go.sum"].map(|file| self.folder().join(file));
+        let recipe = format!("{} {} {}", self.package, self.link_flags(), self.cgo);
+        hash(&files, &recipe)
     }
 
     fn stamp(&self, cache: &Cache) -> PathBuf {
@@ -210,4 +195,23 @@ impl Program {
         fs::write(self.stamp(cache), self.key()?)?;
         Ok(())
     }
+}
+
+/// A folder of this crate with pins.
+pub(crate) fn pins(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
+}
+
+/// The contents of files and a recipe, in one word.
+pub(crate) fn hash(files: &[PathBuf], recipe: &str) -> anyhow::Result<String> {
+    let mut hash = Sha256::new();
+    for path in files {
+        hash.update(fs::read(path).with_context(|| format!("read {}", path.display()))?);
+    }
+    hash.update(recipe);
+    Ok(hash
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }

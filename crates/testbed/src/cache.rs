@@ -46,6 +46,12 @@ impl Cache {
         self.bin().join(name)
     }
 
+    /// What npm installed, a folder each.
+    #[must_use]
+    pub fn npm(&self) -> PathBuf {
+        self.root.join("npm")
+    }
+
     /// The state of beds, a folder each.
     #[must_use]
     pub fn beds(&self) -> PathBuf {

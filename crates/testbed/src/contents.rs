@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::Read,
+    path::Path,
 };
 
 use anyhow::{Context, ensure};
@@ -37,6 +38,11 @@ impl Contents {
                 .to_string_lossy()
                 .into_owned();
             let suffix = name.strip_prefix(backup).unwrap_or(&name).to_owned();
+            if suffix == ".tar.gz" {
+                contents.archive = archive(&path)?;
+                contents.files.insert(suffix, Value::Null);
+                continue;
+            }
             let read = || -> anyhow::Result<Value> {
                 let mut bytes = Vec::new();
                 if name.ends_with("gz") {
@@ -44,13 +50,8 @@ impl Contents {
                 } else {
                     File::open(&path)?.read_to_end(&mut bytes)?;
                 }
-                if suffix == ".tar.gz" {
-                    contents.archive = untar(&bytes)?;
-                    return Ok(Value::Null);
-                }
                 Ok(json_or_text(&bytes))
             };
-            let mut read = read;
             let value = read().with_context(|| format!("read {}", path.display()))?;
             contents.files.insert(suffix, value);
         }
@@ -62,6 +63,16 @@ impl Contents {
     pub fn file_names(&self) -> BTreeSet<&str> {
         self.files.keys().map(String::as_str).collect()
     }
+}
+
+/// Every file of a packed archive.
+pub fn archive(file: &Path) -> anyhow::Result<BTreeMap<String, Value>> {
+    let mut bytes = Vec::new();
+    let packed = File::open(file).with_context(|| format!("open {}", file.display()))?;
+    let read = MultiGzDecoder::new(packed).read_to_end(&mut bytes);
+    read.map_err(anyhow::Error::from)
+        .and_then(|_| untar(&bytes))
+        .with_context(|| format!("read {}", file.display()))
 }
 
 /// Every file of an archive; one that is there twice, or a second time under another spelling, is

@@ -104,6 +104,7 @@ impl Snapshot {
 
 /// Names of processes, as far as the kernel keeps them.
 const PROCESSES: &[&str] = &[
+    "azurite",
     "etcd",
     "kube-",
     "kubelet",

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   build      etcd, Kubernetes, versitygw, restic, Velero: from Go modules, each once
+//!   azurite    a stand-in for Azure, from npm
 //!   bed        a cluster made of those programs: API only, or with a node that runs pods
 //!   machine    the namespaces that a node bed lives in, so that ending it leaves nothing behind
 //!   peer       the real Velero: its command line, its server as a process or in the cluster
@@ -14,6 +15,7 @@
 //! Everything lives under [`Cache`], in the user's cache folder. Nothing here prints: progress goes
 //! to a [`Say`].
 
+pub mod azurite;
 pub mod bed;
 pub mod build;
 pub mod conformance;

@@ -47,6 +47,14 @@ pub fn go() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Says what a program that is not on the path is missed for.
+pub(crate) fn program(name: &str, without: &str) -> anyhow::Result<()> {
+    if find(name).is_none() {
+        bail!("{name} is not installed: {without}");
+    }
+    Ok(())
+}
+
 /// Says why no node bed can be started, if so.
 pub fn node() -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {

@@ -11,7 +11,11 @@ use anyhow::{anyhow, bail, ensure};
 use futures::{FutureExt, future::LocalBoxFuture};
 
 use crate::{
-    Bed, Cache, Mode, Process, Say, leftovers::Snapshot, requirements, scene::Scene, wait_for,
+    Bed, Cache, Mode, Process, Say,
+    leftovers::Snapshot,
+    requirements,
+    scene::{Scene, Skipped},
+    wait_for,
 };
 
 /// A promise, as a story on a bed.
@@ -132,16 +136,27 @@ async fn on_a_bed(
     ));
     for scenario in chosen {
         let began = Instant::now();
-        let verdict = match play(&bed, scenario, say).await {
+        let title = scenario.title(mode);
+        let mut skipped = Vec::new();
+        let verdict = match play(&bed, scenario, &mut skipped, say).await {
             Ok(figures) => Verdict::Passed(figures),
             Err(error) => Verdict::Failed(format!("{error:#}")),
         };
-        report.add(&scenario.title(mode), verdict, began.elapsed(), say);
+        report.add(&title, verdict, began.elapsed(), say);
+        for Skipped { part, why } in skipped {
+            let title = format!("{title}: {part}");
+            report.add(&title, Verdict::Skipped(why), Duration::ZERO, say);
+        }
     }
     bed.down().await
 }
 
-async fn play(bed: &Bed, scenario: &Scenario, say: Say<'_>) -> anyhow::Result<String> {
+async fn play(
+    bed: &Bed,
+    scenario: &Scenario,
+    skipped: &mut Vec<Skipped>,
+    say: Say<'_>,
+) -> anyhow::Result<String> {
     let scene = Scene::new(bed)?;
     let story = AssertUnwindSafe((scenario.play)(&scene)).catch_unwind();
     let outcome = match tokio::time::timeout(LIMIT, story).await {
@@ -160,6 +175,7 @@ async fn play(bed: &Bed, scenario: &Scenario, say: Say<'_>) -> anyhow::Result<St
             scene.diagnose().await
         ));
     }
+    *skipped = scene.skipped();
     let ended = scene.end().await;
     let figures = outcome?;
     ended?;

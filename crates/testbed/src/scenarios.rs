@@ -10,6 +10,7 @@ mod faults;
 mod hooks;
 mod killed;
 mod pods;
+mod stores;
 mod velero;
 
 use crate::{
@@ -44,6 +45,9 @@ pub const ALL: &[Scenario] = &[
     }),
     on(&[Mode::Embedded], "backup-faults", |scene| {
         Box::pin(faults::are_survived(scene))
+    }),
+    on(&[Mode::Embedded], "stores-behave", |scene| {
+        Box::pin(stores::behave(scene))
     }),
     on(API, "same-archives", |scene| {
         Box::pin(archives::same(scene))

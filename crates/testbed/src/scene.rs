@@ -7,7 +7,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -34,6 +34,16 @@ pub struct Scene {
     bowline: PathBuf,
     folder: PathBuf,
     processes: Mutex<Vec<Process>>,
+    skipped: Mutex<Vec<Skipped>>,
+}
+
+/// A part of a scenario that was not played.
+#[derive(Debug, Clone)]
+pub struct Skipped {
+    /// What the part is called.
+    pub part: String,
+    /// Why not.
+    pub why: String,
 }
 
 impl Scene {
@@ -49,6 +59,7 @@ impl Scene {
             bowline: bed::bowline()?,
             folder,
             processes: Mutex::default(),
+            skipped: Mutex::default(),
         })
     }
 
@@ -149,10 +160,23 @@ impl Scene {
         Ok(process)
     }
 
-    fn processes(&self) -> std::sync::MutexGuard<'_, Vec<Process>> {
-        self.processes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// Notes that a part cannot be played, and why; the report counts it.
+    pub fn skip(&self, part: &str, why: &anyhow::Error) {
+        let skipped = Skipped {
+            part: part.to_owned(),
+            why: format!("{why:#}"),
+        };
+        locked(&self.skipped).push(skipped);
+    }
+
+    /// The parts that were not played.
+    #[must_use]
+    pub fn skipped(&self) -> Vec<Skipped> {
+        locked(&self.skipped).clone()
+    }
+
+    fn processes(&self) -> MutexGuard<'_, Vec<Process>> {
+        locked(&self.processes)
     }
 
     /// Ends the scene's processes and has its namespaces removed. That they are gone is not waited
@@ -238,6 +262,10 @@ impl Scene {
         }
         Ok(report)
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Every object of group `velero.io` in a namespace, with its kind.

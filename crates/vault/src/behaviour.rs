@@ -38,6 +38,33 @@ pub async fn suite(bucket: &Bucket) {
     assert_eq!(bucket.list("").await.expect("list all"), []);
 }
 
+/// A signed URL brings its object, and no other; the same address without a signature brings
+/// nothing. For stores that answer over HTTP.
+///
+/// # Panics
+/// At the first difference from what is promised.
+pub async fn signed_urls(bucket: &Bucket) {
+    let (key, other) = ("backups/s/s-logs.gz", "backups/s/s.tar.gz");
+    for key in [key, other] {
+        let body = Bytes::from(key);
+        bucket.put(key, body).await.expect("put what is signed");
+    }
+    let ttl = Duration::from_secs(600);
+    let url = bucket.sign(key, ttl).await.expect("sign a URL");
+    let (plain, _) = url.split_once('?').expect("a signature");
+    for (url, expected) in [
+        (&*url, Some(key)),
+        (&*url.replace(key, other), None),
+        (plain, None),
+    ] {
+        let answer = reqwest::get(url).await.expect("an answer");
+        let is_good = answer.status().is_success();
+        let body = answer.text().await.expect("all of the answer");
+        assert_eq!(is_good.then_some(&*body), expected, "{url}");
+    }
+    bucket.delete_folder("backups/s").await.expect("delete it");
+}
+
 async fn missing_objects(bucket: &Bucket) {
     let key = "backups/none/velero-backup.json";
     assert!(!bucket.exists(key).await.expect("look for none"));

@@ -531,7 +531,7 @@ fn text(path: &Path) -> String {
 
 /// Ports of loopback that nothing listens on, below those that the kernel gives to outgoing
 /// connections, so that none is taken before its program starts.
-fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
+pub(crate) fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
     let mut held = Vec::new();
     for _ in 0..1000 {
         let random = uuid::Uuid::new_v4().as_u128();

@@ -61,18 +61,7 @@ async fn the_store_of_the_environment_behaves_as_a_bucket() {
         println!("skipped: signed URLs, as BOWLINE_VAULT_UNSIGNED asks");
         return;
     }
-    let body = Bytes::from_static(b"signed");
-    bucket
-        .put("backups/s/s-logs.gz", body.clone())
-        .await
-        .unwrap();
-    let ttl = Duration::from_secs(600);
-    let url = bucket.sign("backups/s/s-logs.gz", ttl).await.unwrap();
-    let answer = reqwest::get(&url).await.unwrap();
-    let status = answer.status();
-    let got = answer.bytes().await.unwrap();
-    bucket.delete("backups/s/s-logs.gz").await.unwrap();
-    assert_eq!((status.as_u16(), got), (200, body));
+    crate::behaviour::signed_urls(&bucket).await;
 }
 
 #[tokio::test]
