@@ -28,7 +28,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// The cluster, taken at its own pace.
-
 pub(super) struct Calls {
     client: Client,
     pace: Pace,
@@ -167,7 +166,7 @@ impl Calls {
                     if is_busy(&error) {
                         self.pace.slower();
                     }
-                    let pause = wish(&error).unwrap_or(PAUSE * (1 << tries.min(7)));
+                    let pause = wish(&error).unwrap_or_else(|| PAUSE * (1 << tries.min(7)));
                     tokio::time::sleep(pause.min(LONGEST)).await;
                 }
                 Err(error) => return Err(error),

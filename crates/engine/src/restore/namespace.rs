@@ -16,7 +16,10 @@ const POLL: Duration = Duration::from_millis(500);
 
 /// Namespaces by their new names.
 #[derive(Debug, Default)]
-pub(super) struct Namespaces(Mutex<HashMap<String, Arc<OnceCell<Result<State, String>>>>>);
+pub(super) struct Namespaces(Mutex<HashMap<String, Looked>>);
+
+/// How a namespace was found, once somebody has looked.
+type Looked = Arc<OnceCell<Result<State, String>>>;
 
 /// How a namespace was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +33,7 @@ pub(super) enum State {
 }
 
 impl Namespaces {
-    fn cell(&self, name: &str) -> Arc<OnceCell<Result<State, String>>> {
+    fn cell(&self, name: &str) -> Looked {
         let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(cells.entry(name.to_owned()).or_default())
     }
@@ -73,11 +76,12 @@ impl Run {
             })?;
             match found {
                 None if self.is_dry() => return Ok(State::Missing),
-                None => match self.create_namespace(target, original).await? {
-                    Some(state) => return Ok(state),
-                    // Somebody else was faster.
-                    None => {}
-                },
+                None => {
+                    // None when somebody else was faster.
+                    if let Some(state) = self.create_namespace(target, original).await? {
+                        return Ok(state);
+                    }
+                }
                 Some(live) if is_terminating(&live) && !self.is_dry() => {
                     if Instant::now() >= until {
                         return Err(format!(

@@ -221,7 +221,7 @@ pub fn versions(
             .find(|v| is_stored(v) && is_served(v));
         let liked = served.iter().find(|(v, liked)| *liked && is_stored(v));
         let version = wish
-            .or(liked.map(|(v, _)| *v))
+            .or_else(|| liked.map(|(v, _)| *v))
             .or_else(|| is_served(preferred).then_some(preferred.as_str()))
             .or_else(|| served.iter().map(|(v, _)| *v).find(|v| is_stored(v)));
         if let Some(version) = version.filter(|version| version != preferred) {

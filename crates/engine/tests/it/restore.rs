@@ -399,7 +399,10 @@ async fn what_is_there_already_is_compared() {
             ]
         );
         let said = warnings.map(|text| json!({"namespaces": {"default": [text]}}));
-        assert_eq!(made.results()["warnings"], said.unwrap_or(json!({})));
+        assert_eq!(
+            made.results()["warnings"],
+            said.unwrap_or_else(|| json!({}))
+        );
         let other = get(&server, "/api/v1/namespaces/default/configmaps/other")
             .await
             .unwrap();
