@@ -12,7 +12,7 @@ use std::{io::Write, process::ExitCode};
 
 use clap::Subcommand;
 
-use crate::context::Context;
+use crate::{context::Context, select::DeleteArgs};
 
 /// What can be done with backups.
 #[derive(Subcommand)]
@@ -28,7 +28,7 @@ pub(crate) enum Command {
     /// Download all objects of a backup
     Download(download::Args),
     /// Delete backups
-    Delete(delete::Args),
+    Delete(DeleteArgs),
 }
 
 pub(crate) async fn run(

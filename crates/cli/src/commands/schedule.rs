@@ -10,7 +10,7 @@ use std::io::Write;
 
 use clap::Subcommand;
 
-use crate::context::Context;
+use crate::{context::Context, select::DeleteArgs};
 
 /// What can be done with schedules.
 #[derive(Subcommand)]
@@ -26,7 +26,7 @@ pub(crate) enum Command {
     /// Let paused schedules go on
     Unpause(pause::Args),
     /// Delete schedules
-    Delete(delete::Args),
+    Delete(DeleteArgs),
 }
 
 pub(crate) async fn run(

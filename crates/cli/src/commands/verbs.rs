@@ -6,7 +6,7 @@ use std::{io::Write, process::ExitCode};
 use clap::Subcommand;
 
 use super::{backup, location, schedule};
-use crate::context::Context;
+use crate::{context::Context, select::DeleteArgs};
 
 /// `bowline create …`.
 #[derive(Subcommand)]
@@ -49,13 +49,13 @@ pub(crate) enum Describe {
 pub(crate) enum Delete {
     /// Delete backups
     #[command(alias = "backups")]
-    Backup(backup::delete::Args),
+    Backup(DeleteArgs),
     /// Delete schedules
     #[command(alias = "schedules")]
-    Schedule(schedule::delete::Args),
+    Schedule(DeleteArgs),
     /// Delete backup storage locations
     #[command(alias = "backup-locations")]
-    BackupLocation(location::delete::Args),
+    BackupLocation(DeleteArgs),
 }
 
 pub(crate) async fn create(
