@@ -6,7 +6,11 @@ use std::{io::Write, process::ExitCode};
 use clap::Subcommand;
 
 use super::{backup, location, schedule};
-use crate::{context::Context, select::DeleteArgs};
+use crate::{
+    context::Context,
+    output::{GetArgs, describe::format::DescribeArgs},
+    select::DeleteArgs,
+};
 
 /// `bowline create …`.
 #[derive(Subcommand)]
@@ -24,10 +28,10 @@ pub(crate) enum Create {
 pub(crate) enum Get {
     /// Get backups
     #[command(alias = "backup")]
-    Backups(backup::get::Args),
+    Backups(GetArgs),
     /// Get schedules
     #[command(alias = "schedule")]
-    Schedules(schedule::get::Args),
+    Schedules(GetArgs),
     /// Get backup storage locations
     #[command(alias = "backup-location")]
     BackupLocations(location::get::Args),
@@ -38,7 +42,7 @@ pub(crate) enum Get {
 pub(crate) enum Describe {
     /// Describe backups
     #[command(alias = "backup")]
-    Backups(backup::describe::Args),
+    Backups(DescribeArgs),
     /// Describe schedules
     #[command(alias = "schedule")]
     Schedules(schedule::describe::Args),
