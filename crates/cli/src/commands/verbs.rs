@@ -5,7 +5,7 @@ use std::{io::Write, process::ExitCode};
 
 use clap::Subcommand;
 
-use super::{backup, location, schedule};
+use super::{backup, location, restore, schedule};
 use crate::{
     context::Context,
     output::{GetArgs, describe::format::DescribeArgs},
@@ -17,6 +17,8 @@ use crate::{
 pub(crate) enum Create {
     /// Create a backup
     Backup(Box<backup::create::Args>),
+    /// Create a restore
+    Restore(Box<restore::create::Args>),
     /// Create a schedule
     Schedule(Box<schedule::create::Args>),
     /// Create a backup storage location
@@ -29,6 +31,9 @@ pub(crate) enum Get {
     /// Get backups
     #[command(alias = "backup")]
     Backups(GetArgs),
+    /// Get restores
+    #[command(alias = "restore")]
+    Restores(GetArgs),
     /// Get schedules
     #[command(alias = "schedule")]
     Schedules(GetArgs),
@@ -43,6 +48,9 @@ pub(crate) enum Describe {
     /// Describe backups
     #[command(alias = "backup")]
     Backups(DescribeArgs),
+    /// Describe restores
+    #[command(alias = "restore")]
+    Restores(DescribeArgs),
     /// Describe schedules
     #[command(alias = "schedule")]
     Schedules(schedule::describe::Args),
@@ -54,6 +62,9 @@ pub(crate) enum Delete {
     /// Delete backups
     #[command(alias = "backups")]
     Backup(DeleteArgs),
+    /// Delete restores
+    #[command(alias = "restores")]
+    Restore(DeleteArgs),
     /// Delete schedules
     #[command(alias = "schedules")]
     Schedule(DeleteArgs),
@@ -69,6 +80,7 @@ pub(crate) async fn create(
 ) -> anyhow::Result<ExitCode> {
     match command {
         Create::Backup(args) => return backup::create::run(*args, ctx, out).await,
+        Create::Restore(args) => return restore::create::run(*args, ctx, out).await,
         Create::Schedule(args) => schedule::create::run(*args, ctx, out).await?,
         Create::BackupLocation(args) => location::create::run(*args, ctx, out).await?,
     }
@@ -78,6 +90,7 @@ pub(crate) async fn create(
 pub(crate) async fn get(command: Get, ctx: &Context, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Get::Backups(args) => backup::get::run(args, ctx, out).await,
+        Get::Restores(args) => restore::get::run(args, ctx, out).await,
         Get::Schedules(args) => schedule::get::run(args, ctx, out).await,
         Get::BackupLocations(args) => location::get::run(args, ctx, out).await,
     }
@@ -90,6 +103,7 @@ pub(crate) async fn describe(
 ) -> anyhow::Result<()> {
     match command {
         Describe::Backups(args) => backup::describe::run(args, ctx, out).await,
+        Describe::Restores(args) => restore::describe::run(args, ctx, out).await,
         Describe::Schedules(args) => schedule::describe::run(args, ctx, out).await,
     }
 }
@@ -101,6 +115,7 @@ pub(crate) async fn delete(
 ) -> anyhow::Result<()> {
     match command {
         Delete::Backup(args) => backup::delete::run(args, ctx, out).await,
+        Delete::Restore(args) => restore::delete::run(args, ctx, out).await,
         Delete::Schedule(args) => schedule::delete::run(args, ctx, out).await,
         Delete::BackupLocation(args) => location::delete::run(args, ctx, out).await,
     }
