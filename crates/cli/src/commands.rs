@@ -7,6 +7,7 @@ pub(crate) mod completion;
 pub(crate) mod demo;
 pub(crate) mod install;
 pub(crate) mod location;
+pub(crate) mod restore;
 pub(crate) mod schedule;
 pub(crate) mod server;
 pub(crate) mod verbs;

@@ -1,17 +1,22 @@
-//! Files of a backup: the server signs an address on request, and we fetch it.
+//! Files of a backup or a restore: the server signs an address on request, and we fetch it.
+
+pub(crate) mod file;
 
 use std::{
     fs,
     io::{self, Write},
     path::PathBuf,
-    time::Duration,
+    time::Duration as Span,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use base64::{Engine, prelude::BASE64_STANDARD};
-use bowline_api::v1::{
-    Backup, BackupStorageLocation, DownloadRequest, DownloadRequestSpec, DownloadTarget,
-    DownloadTargetKind,
+use bowline_api::{
+    Duration, VeleroResource,
+    v1::{
+        Backup, BackupStorageLocation, DownloadRequest, DownloadRequestSpec, DownloadTarget,
+        DownloadTargetKind, Restore,
+    },
 };
 use flate2::write::MultiGzDecoder;
 use k8s_openapi::api::core::v1::Secret;
@@ -39,6 +44,24 @@ pub(crate) struct TrustArgs {
     insecure_skip_tls_verify: bool,
 }
 
+/// The flags of commands that fetch one file.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct FetchArgs {
+    /// How long to wait for the server to answer
+    #[arg(long, default_value = "1m", value_parser = flags::span, value_name = "DURATION")]
+    timeout: Duration,
+
+    #[command(flatten)]
+    pub(crate) trust: TrustArgs,
+}
+
+impl FetchArgs {
+    /// How long to wait.
+    pub(crate) fn timeout(&self) -> anyhow::Result<Span> {
+        Ok(self.timeout.to_std().map_err(Clone::clone)?)
+    }
+}
+
 /// Whether a file was there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fetched {
@@ -48,20 +71,47 @@ pub(crate) enum Fetched {
     Missing,
 }
 
-/// Fetches files of one backup.
+/// Fetches files of one backup or restore.
 pub(crate) struct Downloader {
     requests: Api<DownloadRequest>,
     namespace: String,
-    backup: String,
+    /// The backup or restore, by name.
+    target: String,
     http: reqwest::Client,
 }
 
 impl Downloader {
-    /// Finds out whom to trust. A location that is gone is an error: nobody could sign an address.
-    pub(crate) async fn new(
+    /// Files of a backup. A location that is gone is an error: nobody could sign an address.
+    pub(crate) async fn of_backup(
         ctx: &Context,
         client: &Client,
         trust: &TrustArgs,
+        backup: &Backup,
+    ) -> anyhow::Result<Self> {
+        Self::new(ctx, client, trust, backup.name_any(), backup).await
+    }
+
+    /// Files of a restore, which are where those of its backup are. A backup that is gone is an
+    /// error for the same reason.
+    pub(crate) async fn of_restore(
+        ctx: &Context,
+        client: &Client,
+        trust: &TrustArgs,
+        restore: &Restore,
+    ) -> anyhow::Result<Self> {
+        let backups: Api<Backup> = Api::namespaced(client.clone(), &ctx.namespace);
+        let backup = restore.spec.backup_name.as_deref().unwrap_or_default();
+        ensure!(!backup.is_empty(), "no backup is chosen yet");
+        let backup = backups.get(backup).await.plain()?;
+        Self::new(ctx, client, trust, restore.name_any(), &backup).await
+    }
+
+    /// Finds out whom to trust.
+    async fn new(
+        ctx: &Context,
+        client: &Client,
+        trust: &TrustArgs,
+        target: String,
         backup: &Backup,
     ) -> anyhow::Result<Self> {
         let configured = ctx.config.get("cacert").map(PathBuf::from);
@@ -87,7 +137,7 @@ impl Downloader {
         Ok(Self {
             requests: Api::namespaced(client.clone(), &ctx.namespace),
             namespace: ctx.namespace.clone(),
-            backup: backup.name_any(),
+            target,
             http: http_client(certificates.as_deref(), trust.insecure_skip_tls_verify)?,
         })
     }
@@ -96,7 +146,7 @@ impl Downloader {
     pub(crate) async fn fetch(
         &self,
         kind: DownloadTargetKind,
-        timeout: Duration,
+        timeout: Span,
         sink: &mut dyn Write,
     ) -> anyhow::Result<Fetched> {
         let is_archive = kind == DownloadTargetKind::BackupContents;
@@ -128,11 +178,30 @@ impl Downloader {
         Ok(Fetched::Whole)
     }
 
+    /// Writes a log; that there is none is an error.
+    pub(crate) async fn log<K: VeleroResource>(
+        &self,
+        kind: DownloadTargetKind,
+        timeout: Span,
+        sink: &mut dyn Write,
+    ) -> anyhow::Result<()> {
+        match self.fetch(kind, timeout, sink).await? {
+            Fetched::Whole => Ok(()),
+            Fetched::Missing => {
+                let (noun, target) = (K::KIND.to_lowercase(), &self.target);
+                Err(Hinted::error(
+                    "file not found",
+                    format!("`bowline {noun} describe {target}` says how the {noun} ended"),
+                ))
+            }
+        }
+    }
+
     /// A small file, whole; none if it is missing.
     pub(crate) async fn fetch_bytes(
         &self,
         kind: DownloadTargetKind,
-        timeout: Duration,
+        timeout: Span,
     ) -> anyhow::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
         match self.fetch(kind, timeout, &mut bytes).await? {
@@ -141,22 +210,18 @@ impl Downloader {
         }
     }
 
-    async fn signed_url(
-        &self,
-        kind: DownloadTargetKind,
-        timeout: Duration,
-    ) -> anyhow::Result<String> {
+    async fn signed_url(&self, kind: DownloadTargetKind, timeout: Span) -> anyhow::Result<String> {
         let spec = DownloadRequestSpec {
             target: DownloadTarget {
                 kind,
-                name: self.backup.clone(),
+                name: self.target.clone(),
                 ..Default::default()
             },
             ..Default::default()
         };
         let unique = uuid::Uuid::new_v4().to_string();
         let longest = LONGEST_NAME - unique.len() - 1;
-        let start = &self.backup[..self.backup.floor_char_boundary(longest)];
+        let start = &self.target[..self.target.floor_char_boundary(longest)];
         let name = format!("{start}-{unique}");
         let request = DownloadRequest::new(&self.namespace, &name, spec);
         self.requests
@@ -164,7 +229,7 @@ impl Downloader {
             .await
             .plain()?;
         let deadline = Instant::now() + timeout;
-        let mut pause = Duration::from_millis(25);
+        let mut pause = Span::from_millis(25);
         loop {
             let answered = self.requests.get(&name).await.plain()?;
             let url = answered.status.and_then(|status| status.download_url);
@@ -179,7 +244,7 @@ impl Downloader {
                 ));
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(400));
+            pause = (pause * 2).min(Span::from_millis(400));
         }
     }
 }
@@ -239,9 +304,9 @@ async fn secret_value(
 
 fn http_client(certificates: Option<&[u8]>, insecure: bool) -> anyhow::Result<reqwest::Client> {
     let mut builder = reqwest::Client::builder()
-        .connect_timeout(Duration::from_secs(30))
+        .connect_timeout(Span::from_secs(30))
         // Between two pieces, not for the whole.
-        .read_timeout(Duration::from_secs(60));
+        .read_timeout(Span::from_secs(60));
     if insecure {
         builder = builder.tls_danger_accept_invalid_certs(true);
     }

@@ -2,6 +2,8 @@
 //!
 //! A list flag given twice replaces its earlier value; a map flag given twice adds to it.
 
+pub(crate) mod filter;
+pub(crate) mod metadata;
 pub(crate) mod names;
 pub(crate) mod selector;
 
@@ -21,6 +23,13 @@ pub(crate) fn truth(text: &str) -> Result<bool, String> {
 /// A switch that may be left alone: `--x`, `--x=false`, and `--x=` for neither.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct OptionalBool(pub(crate) Option<bool>);
+
+impl OptionalBool {
+    /// The position of a flag that may not have been given at all.
+    pub(crate) fn position(flag: Option<Self>) -> Option<bool> {
+        flag.and_then(|flag| flag.0)
+    }
+}
 
 impl FromStr for OptionalBool {
     type Err = String;
@@ -54,26 +63,30 @@ impl List {
     }
 }
 
-/// `k1=v1,k2=v2`; an entry in double quotes may hold commas.
+/// `k1=v1,k2=v2`; an entry in double quotes may hold commas. What stands between key and value is
+/// part of the type.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Map(pub(crate) StringMap);
+pub(crate) struct Map<const BETWEEN: char = '='>(pub(crate) StringMap);
 
-impl FromStr for Map {
+/// `a:b,c:d`.
+pub(crate) type Mappings = Map<':'>;
+
+impl<const BETWEEN: char> FromStr for Map<BETWEEN> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut map = StringMap::new();
         for entry in quoted_fields(text)? {
             let (key, value) = entry
-                .split_once('=')
-                .ok_or_else(|| format!("error parsing {entry:?}: expected KEY=VALUE"))?;
+                .split_once(BETWEEN)
+                .ok_or_else(|| format!("error parsing {entry:?}: expected KEY{BETWEEN}VALUE"))?;
             map.insert(key.to_owned(), value.to_owned());
         }
         Ok(Self(map))
     }
 }
 
-impl Map {
+impl<const BETWEEN: char> Map<BETWEEN> {
     /// All that a repeated flag said, the last word on a key winning; none if it said nothing.
     pub(crate) fn merged(maps: &[Self]) -> Option<StringMap> {
         let merged: StringMap = maps.iter().flat_map(|map| map.0.clone()).collect();
@@ -182,9 +195,19 @@ mod tests {
 
     #[test]
     fn a_repeated_map_adds_up() {
-        let maps = ["a=1,b=2", "b=3"].map(|text| text.parse().unwrap());
+        let maps: [Map; 2] = ["a=1,b=2", "b=3"].map(|text| text.parse().unwrap());
         assert_eq!(Map::merged(&maps), Some(map(&[("a", "1"), ("b", "3")])));
-        assert_eq!(Map::merged(&[]), None);
+        assert_eq!(Mappings::merged(&[]), None);
+    }
+
+    #[test]
+    fn mappings_have_colons() {
+        let mappings: Mappings = "a:b,c:d=e".parse().unwrap();
+        assert_eq!(mappings.0, map(&[("a", "b"), ("c", "d=e")]));
+        assert_eq!(
+            "shop".parse::<Mappings>().unwrap_err(),
+            "error parsing \"shop\": expected KEY:VALUE"
+        );
     }
 
     #[test]

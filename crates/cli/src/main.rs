@@ -46,6 +46,9 @@ enum Command {
     /// Work with backups
     #[command(subcommand)]
     Backup(commands::backup::Command),
+    /// Work with restores
+    #[command(subcommand)]
+    Restore(commands::restore::Command),
     /// Work with schedules
     #[command(subcommand)]
     Schedule(commands::schedule::Command),
@@ -117,6 +120,7 @@ async fn run(args: Args, mut out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Server(args) => commands::server::run(*args, &ctx).await?,
         Command::Install(args) => commands::install::run(args, &ctx, &mut out).await?,
         Command::Backup(command) => return commands::backup::run(command, &ctx, out).await,
+        Command::Restore(command) => return commands::restore::run(command, &ctx, out).await,
         Command::Schedule(command) => commands::schedule::run(command, &ctx, out).await?,
         Command::BackupLocation(command) => commands::location::run(command, &ctx, out).await?,
         Command::Create(command) => return commands::verbs::create(command, &ctx, out).await,

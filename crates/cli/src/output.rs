@@ -12,7 +12,7 @@ use std::{fmt, io::Write, str::FromStr};
 use bowline_api::json;
 use kube::ResourceExt;
 
-use crate::flags;
+use crate::{flags, select::Shown};
 use object::Printable;
 use table::Row;
 
@@ -79,6 +79,16 @@ impl TableArgs {
         let last = self.label_columns.last().map_or("", String::as_str);
         last.split(',').filter(|key| !key.is_empty())
     }
+}
+
+/// The flags of `get`.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+
+    #[command(flatten)]
+    pub(crate) output: TableArgs,
 }
 
 /// A kind with a table of its own.

@@ -14,7 +14,7 @@ use kube::{
 };
 
 use crate::{
-    cluster::Plain,
+    cluster::{Plain, all_or_error},
     context::Context,
     flags::{
         self,
@@ -158,6 +158,24 @@ impl Chosen {
     }
 }
 
+/// Objects with these labels. That they cannot be had is worth a word, not the end.
+pub(crate) async fn labelled<K: Kind>(
+    ctx: &Context,
+    client: &Client,
+    labels: &str,
+    what: &str,
+) -> Vec<K> {
+    let api: Api<K> = Api::namespaced(client.clone(), &ctx.namespace);
+    let params = ListParams::default().labels(labels);
+    match api.list(&params).await.plain() {
+        Ok(list) => list.items,
+        Err(error) => {
+            say(&format!("error getting {what}: {error:#}"));
+            Vec::new()
+        }
+    }
+}
+
 async fn list<K: Kind>(api: &Api<K>, selector: Option<&Selector>) -> anyhow::Result<ObjectList<K>> {
     let mut params = ListParams::default();
     if let Some(selector) = selector {
@@ -189,16 +207,48 @@ impl DeleteArgs {
         client: &Client,
         out: &mut dyn Write,
     ) -> anyhow::Result<(Vec<K>, Vec<anyhow::Error>)> {
-        self.chosen.check(kind)?;
-        if !self.confirm && !ask(out, &mut io::stdin().lock())? {
+        let Some((objects, errors)) = self.asked(kind, ctx, client, out).await? else {
             return Ok((Vec::new(), Vec::new()));
-        }
-        let (objects, errors) = self.chosen.find(client, &ctx.namespace).await?;
+        };
         if objects.is_empty() {
             writeln!(out, "No {kind}s found")?;
             return Ok((Vec::new(), Vec::new()));
         }
         Ok((objects, errors))
+    }
+
+    /// The same, but a name that is not found is an error, before anything is deleted.
+    pub(crate) async fn confirmed_and_found<K: Kind>(
+        &self,
+        kind: &str,
+        ctx: &Context,
+        client: &Client,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<Vec<K>> {
+        let Some((objects, errors)) = self.asked(kind, ctx, client, out).await? else {
+            return Ok(Vec::new());
+        };
+        all_or_error(errors)?;
+        if objects.is_empty() {
+            writeln!(out, "No {kind}s found")?;
+        }
+        Ok(objects)
+    }
+
+    /// What was found, and what was not; nothing at all if the answer is no.
+    async fn asked<K: Kind>(
+        &self,
+        kind: &str,
+        ctx: &Context,
+        client: &Client,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<Option<(Vec<K>, Vec<anyhow::Error>)>> {
+        self.chosen.check(kind)?;
+        if !self.confirm && !ask(out, &mut io::stdin().lock())? {
+            return Ok(None);
+        }
+        let found = self.chosen.find(client, &ctx.namespace).await?;
+        Ok(Some(found))
     }
 }
 

@@ -1,27 +1,40 @@
-//! Waiting for the server to finish something: a bar on a terminal, a line now and then in a pipe.
+//! Work that is given to the server: it is submitted, and then waited for if that is wanted. Waiting
+//! shows a bar on a terminal, and a line now and then in a pipe.
 
 use std::{
-    fmt::Debug,
-    io::Write,
+    fmt::Write as _,
+    io::{IsTerminal, Write},
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
 use anyhow::bail;
 use futures::{StreamExt, pin_mut};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use kube::{
-    Api,
+    Api, ResourceExt,
+    api::PostParams,
     runtime::{
         WatchStreamExt,
         watcher::{self, Event},
     },
 };
-use serde::de::DeserializeOwned;
 
-use crate::say;
+use crate::{
+    cluster::{Hinted, Plain},
+    context::Context,
+    say,
+    select::Kind,
+};
 
 /// How often a pipe hears of progress that is not a new phase.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A kind that the server works on until it is over.
+pub(crate) trait Work: Kind + Send + 'static {
+    /// How far it is.
+    fn step(&self) -> Step;
+}
 
 /// How far a piece of work is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,21 +45,87 @@ pub(crate) struct Step {
     pub(crate) done: u64,
     /// Items in all; zero while not known.
     pub(crate) total: u64,
+    /// Warnings so far, as far as the server tells.
+    pub(crate) warnings: u64,
+    /// Errors so far, as far as the server tells.
+    pub(crate) errors: u64,
     /// Whether it is over.
     pub(crate) is_over: bool,
 }
 
+impl Step {
+    /// What went wrong so far: `, 3 warnings, 1 error`.
+    fn troubles(&self) -> String {
+        let mut text = String::new();
+        for (count, what) in [(self.warnings, "warning"), (self.errors, "error")] {
+            let plural = if count == 1 { "" } else { "s" };
+            if count > 0 {
+                let _ = write!(text, ", {count} {what}{plural}");
+            }
+        }
+        text
+    }
+}
+
+/// A number of a status; what is missing or makes no sense counts as none.
+pub(crate) fn count(number: Option<i64>) -> u64 {
+    number
+        .and_then(|number| u64::try_from(number).ok())
+        .unwrap_or_default()
+}
+
+/// Creates the object, and says so. With `wait`, the exit code tells how the work ended, for scripts.
+pub(crate) async fn submit<K: Work>(
+    api: Api<K>,
+    object: &K,
+    wait: bool,
+    ctx: &Context,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    let (name, kind, noun) = (object.name_any(), K::KIND, K::KIND.to_lowercase());
+    match api.create(&PostParams::default(), object).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let hint = format!(
+                "`bowline {noun} describe {name}` shows the one that is there; names are used once"
+            );
+            return Err(Hinted::error(status.message, hint));
+        }
+        other => other.map(drop).plain()?,
+    }
+    writeln!(out, "{kind} request \"{name}\" submitted successfully.")?;
+    if !wait {
+        writeln!(
+            out,
+            "Run `bowline {noun} describe {name}` or `bowline {noun} logs {name}` for more details."
+        )?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    writeln!(
+        out,
+        "Waiting for {noun} to complete. You may safely press ctrl-c to stop waiting - your {noun} \
+         will continue in the background."
+    )?;
+    out.flush()?;
+    let is_terminal = ctx.is_terminal && std::io::stderr().is_terminal();
+    let phase = until_over(api, &name, is_terminal, out).await?.step().phase;
+    writeln!(
+        out,
+        "\n{kind} completed with status: {phase}. You may check for more information using the \
+         commands `bowline {noun} describe {name}` and `bowline {noun} logs {name}`."
+    )?;
+    Ok(match phase.as_str() {
+        "Completed" => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
 /// Shows steps until the last; the object in its last state comes back.
-pub(crate) async fn until_over<K>(
+pub(crate) async fn until_over<K: Work>(
     api: Api<K>,
     name: &str,
-    step: impl Fn(&K) -> Step,
     is_terminal: bool,
     out: &mut dyn Write,
-) -> anyhow::Result<K>
-where
-    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
+) -> anyhow::Result<K> {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let events = watcher::watcher(api, config).default_backoff();
     pin_mut!(events);
@@ -55,7 +134,7 @@ where
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Apply(object) | Event::InitApply(object)) => {
-                let now = step(&object);
+                let now = object.step();
                 display.show(&now, out)?;
                 if now.is_over {
                     display.clear();
@@ -99,7 +178,7 @@ impl Display {
     fn show(&mut self, step: &Step, out: &mut dyn Write) -> std::io::Result<()> {
         match self {
             Self::Bar(bar) => {
-                bar.set_message(step.phase.clone());
+                bar.set_message(format!("{}{}", step.phase, step.troubles()));
                 if bar.length().unwrap_or_default() != step.total {
                     bar.set_style(style(step.total));
                     bar.set_length(step.total);
@@ -123,15 +202,18 @@ impl Display {
     }
 }
 
-/// A bar once the total is known, a spinner until then.
+/// A bar once the total is known, with the rate and the time left; a spinner until then.
 fn style(total: u64) -> ProgressStyle {
     let template = match total {
         0 => "{spinner} {msg} {elapsed}",
-        _ => "{spinner} {msg} [{bar:30}] {pos}/{len} items {percent}% {elapsed}",
+        _ => "{spinner} {msg} [{wide_bar}] {pos}/{len} items {percent}% {rate}/s {eta} left",
     };
     let style = ProgressStyle::with_template(template);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    style.progress_chars("=> ")
+    let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+        let _ = write!(text, "{:.0}", state.per_sec());
+    };
+    style.with_key("rate", rate).progress_chars("=> ")
 }
 
 /// Decides which steps are worth a line.
@@ -153,9 +235,10 @@ impl Throttle {
             }
         }
         self.last = Some((step.clone(), now));
+        let (phase, troubles) = (&step.phase, step.troubles());
         Some(match step.total {
-            0 => step.phase.clone(),
-            total => format!("{}: {} of {total} items", step.phase, step.done),
+            0 => format!("{phase}{troubles}"),
+            total => format!("{phase}: {} of {total} items{troubles}", step.done),
         })
     }
 }
@@ -170,6 +253,8 @@ mod tests {
             phase: phase.to_owned(),
             done,
             total,
+            warnings: done / 5 * 2,
+            errors: done / 5,
             is_over,
         };
         let start = Instant::now();
@@ -186,7 +271,7 @@ mod tests {
             (
                 3500,
                 step("InProgress", 5, 9, false),
-                Some("InProgress: 5 of 9 items"),
+                Some("InProgress: 5 of 9 items, 2 warnings, 1 error"),
             ),
             (7000, step("InProgress", 5, 9, false), None),
             (7001, step("Completed", 9, 9, true), None),

@@ -12,7 +12,11 @@ use std::{io::Write, process::ExitCode};
 
 use clap::Subcommand;
 
-use crate::context::Context;
+use crate::{
+    context::Context,
+    output::{GetArgs, describe::format::DescribeArgs},
+    select::DeleteArgs,
+};
 
 /// What can be done with backups.
 #[derive(Subcommand)]
@@ -20,15 +24,15 @@ pub(crate) enum Command {
     /// Create a backup
     Create(Box<create::Args>),
     /// Get backups
-    Get(get::Args),
+    Get(GetArgs),
     /// Describe backups
-    Describe(describe::Args),
+    Describe(DescribeArgs),
     /// Get the log of a backup
     Logs(logs::Args),
     /// Download all objects of a backup
     Download(download::Args),
     /// Delete backups
-    Delete(delete::Args),
+    Delete(DeleteArgs),
 }
 
 pub(crate) async fn run(

@@ -14,7 +14,7 @@ use clap::Subcommand;
 use k8s_openapi::api::core::v1::SecretKeySelector;
 use kube::{Api, api::ListParams};
 
-use crate::{cluster::Plain, context::Context, flags::Map};
+use crate::{cluster::Plain, context::Context, flags::Map, select::DeleteArgs};
 
 /// What can be done with backup storage locations.
 #[derive(Subcommand)]
@@ -26,7 +26,7 @@ pub(crate) enum Command {
     /// Change a backup storage location
     Set(set::Args),
     /// Delete backup storage locations
-    Delete(delete::Args),
+    Delete(DeleteArgs),
 }
 
 pub(crate) async fn run(

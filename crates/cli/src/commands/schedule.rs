@@ -10,7 +10,7 @@ use std::io::Write;
 
 use clap::Subcommand;
 
-use crate::context::Context;
+use crate::{context::Context, output::GetArgs, select::DeleteArgs};
 
 /// What can be done with schedules.
 #[derive(Subcommand)]
@@ -18,7 +18,7 @@ pub(crate) enum Command {
     /// Create a schedule
     Create(Box<create::Args>),
     /// Get schedules
-    Get(get::Args),
+    Get(GetArgs),
     /// Describe schedules
     Describe(describe::Args),
     /// Pause schedules
@@ -26,7 +26,7 @@ pub(crate) enum Command {
     /// Let paused schedules go on
     Unpause(pause::Args),
     /// Delete schedules
-    Delete(delete::Args),
+    Delete(DeleteArgs),
 }
 
 pub(crate) async fn run(

@@ -5,14 +5,20 @@ use std::{io::Write, process::ExitCode};
 
 use clap::Subcommand;
 
-use super::{backup, location, schedule};
-use crate::context::Context;
+use super::{backup, location, restore, schedule};
+use crate::{
+    context::Context,
+    output::{GetArgs, describe::format::DescribeArgs},
+    select::DeleteArgs,
+};
 
 /// `bowline create …`.
 #[derive(Subcommand)]
 pub(crate) enum Create {
     /// Create a backup
     Backup(Box<backup::create::Args>),
+    /// Create a restore
+    Restore(Box<restore::create::Args>),
     /// Create a schedule
     Schedule(Box<schedule::create::Args>),
     /// Create a backup storage location
@@ -24,10 +30,13 @@ pub(crate) enum Create {
 pub(crate) enum Get {
     /// Get backups
     #[command(alias = "backup")]
-    Backups(backup::get::Args),
+    Backups(GetArgs),
+    /// Get restores
+    #[command(alias = "restore")]
+    Restores(GetArgs),
     /// Get schedules
     #[command(alias = "schedule")]
-    Schedules(schedule::get::Args),
+    Schedules(GetArgs),
     /// Get backup storage locations
     #[command(alias = "backup-location")]
     BackupLocations(location::get::Args),
@@ -38,7 +47,10 @@ pub(crate) enum Get {
 pub(crate) enum Describe {
     /// Describe backups
     #[command(alias = "backup")]
-    Backups(backup::describe::Args),
+    Backups(DescribeArgs),
+    /// Describe restores
+    #[command(alias = "restore")]
+    Restores(DescribeArgs),
     /// Describe schedules
     #[command(alias = "schedule")]
     Schedules(schedule::describe::Args),
@@ -49,13 +61,16 @@ pub(crate) enum Describe {
 pub(crate) enum Delete {
     /// Delete backups
     #[command(alias = "backups")]
-    Backup(backup::delete::Args),
+    Backup(DeleteArgs),
+    /// Delete restores
+    #[command(alias = "restores")]
+    Restore(DeleteArgs),
     /// Delete schedules
     #[command(alias = "schedules")]
-    Schedule(schedule::delete::Args),
+    Schedule(DeleteArgs),
     /// Delete backup storage locations
     #[command(alias = "backup-locations")]
-    BackupLocation(location::delete::Args),
+    BackupLocation(DeleteArgs),
 }
 
 pub(crate) async fn create(
@@ -65,6 +80,7 @@ pub(crate) async fn create(
 ) -> anyhow::Result<ExitCode> {
     match command {
         Create::Backup(args) => return backup::create::run(*args, ctx, out).await,
+        Create::Restore(args) => return restore::create::run(*args, ctx, out).await,
         Create::Schedule(args) => schedule::create::run(*args, ctx, out).await?,
         Create::BackupLocation(args) => location::create::run(*args, ctx, out).await?,
     }
@@ -74,6 +90,7 @@ pub(crate) async fn create(
 pub(crate) async fn get(command: Get, ctx: &Context, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Get::Backups(args) => backup::get::run(args, ctx, out).await,
+        Get::Restores(args) => restore::get::run(args, ctx, out).await,
         Get::Schedules(args) => schedule::get::run(args, ctx, out).await,
         Get::BackupLocations(args) => location::get::run(args, ctx, out).await,
     }
@@ -86,6 +103,7 @@ pub(crate) async fn describe(
 ) -> anyhow::Result<()> {
     match command {
         Describe::Backups(args) => backup::describe::run(args, ctx, out).await,
+        Describe::Restores(args) => restore::describe::run(args, ctx, out).await,
         Describe::Schedules(args) => schedule::describe::run(args, ctx, out).await,
     }
 }
@@ -97,6 +115,7 @@ pub(crate) async fn delete(
 ) -> anyhow::Result<()> {
     match command {
         Delete::Backup(args) => backup::delete::run(args, ctx, out).await,
+        Delete::Restore(args) => restore::delete::run(args, ctx, out).await,
         Delete::Schedule(args) => schedule::delete::run(args, ctx, out).await,
         Delete::BackupLocation(args) => location::delete::run(args, ctx, out).await,
     }

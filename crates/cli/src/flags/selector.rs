@@ -46,6 +46,19 @@ pub(crate) fn show(selector: Option<&LabelSelector>) -> String {
     }
 }
 
+/// Selectors of which one has to match, or `<none>`.
+pub(crate) fn show_any(selectors: Option<&Vec<LabelSelector>>) -> String {
+    let shown: Vec<String> = selectors
+        .into_iter()
+        .flatten()
+        .map(|selector| show(Some(selector)))
+        .collect();
+    match shown.is_empty() {
+        true => show(None),
+        false => shown.join(" or "),
+    }
+}
+
 /// The selector in text form, as the API takes it.
 pub(crate) fn to_query(selector: &LabelSelector) -> String {
     let labels = selector.match_labels.iter().flatten();

@@ -1,10 +1,18 @@
 //! The pieces that descriptions are made of: lines with cells, aligned at the end, in colour where
-//! colour is wanted.
+//! colour is wanted; and what descriptions of backups and of restores have in common.
+
+pub(crate) mod format;
+pub(crate) mod operations;
+pub(crate) mod pods;
+pub(crate) mod resources;
+pub(crate) mod results;
 
 use std::{collections::BTreeMap, fmt::Display};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{
+    api::core::v1::TypedLocalObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 
 use super::{tabwriter::TabWriter, time::Clock};
 
@@ -112,7 +120,8 @@ impl<'a> Describer<'a> {
         self.map("Annotations", metadata.annotations.as_ref());
     }
 
-    fn map(&mut self, label: &str, map: Option<&BTreeMap<String, String>>) {
+    /// A label and a map, one entry per line.
+    pub(crate) fn map(&mut self, label: &str, map: Option<&BTreeMap<String, String>>) {
         self.put(format_args!("{label}:\t"));
         let mut before = "";
         for (key, value) in map.into_iter().flatten() {
@@ -136,6 +145,16 @@ impl<'a> Describer<'a> {
                 0 => self.line(entry),
                 _ => self.line(format_args!("{tabs}\t{entry}")),
             }
+        }
+    }
+
+    /// The ConfigMap or the like that an object refers to, if there is one.
+    pub(crate) fn reference(&mut self, heading: &str, to: Option<&TypedLocalObjectReference>) {
+        if let Some(to) = to {
+            self.blank();
+            self.line(format_args!("{heading}:"));
+            self.field(1, "Type", &to.kind);
+            self.field(1, "Name", &to.name);
         }
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use bowline_api::{
     Duration, VeleroResource,
-    v1::{Backup, BackupSpec, BackupStorageLocation, Schedule},
+    v1::{Backup, BackupSpec, BackupStorageLocation, Restore, RestoreSpec, Schedule},
 };
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -22,6 +22,15 @@ pub(crate) trait Printable: VeleroResource {
 impl Printable for Backup {
     fn complete(&mut self) {
         complete_spec(&mut self.spec);
+        self.status.get_or_insert_default();
+        self.kind = Some(Self::KIND.to_owned());
+        self.api_version = Some(api_version::<Self>());
+    }
+}
+
+impl Printable for Restore {
+    fn complete(&mut self) {
+        complete_restore(&mut self.spec);
         self.status.get_or_insert_default();
         self.kind = Some(Self::KIND.to_owned());
         self.api_version = Some(api_version::<Self>());
@@ -60,6 +69,22 @@ pub(crate) fn complete_spec(spec: &mut BackupSpec) {
         let lists = [&mut resource.pre, &mut resource.post];
         for hook in lists.into_iter().flatten().flatten() {
             hook.exec.timeout.get_or_insert(Duration::ZERO);
+        }
+    }
+}
+
+/// The fields of a restore's spec that Velero's own client always sends.
+pub(crate) fn complete_restore(spec: &mut RestoreSpec) {
+    spec.item_operation_timeout.get_or_insert(Duration::ZERO);
+    let hooks = spec.hooks.get_or_insert_default();
+    let resources = hooks.resources.iter_mut().flatten();
+    for hook in resources.flat_map(|resource| resource.post_hooks.iter_mut().flatten()) {
+        if let Some(exec) = &mut hook.exec {
+            exec.exec_timeout.get_or_insert(Duration::ZERO);
+            exec.wait_timeout.get_or_insert(Duration::ZERO);
+        }
+        if let Some(init) = &mut hook.init {
+            init.timeout.get_or_insert(Duration::ZERO);
         }
     }
 }
@@ -198,7 +223,8 @@ impl Tree {
             Self::Leaf(_) => {}
             Self::List(items) => items.iter_mut().for_each(|item| item.shape(under)),
             Self::Map(fields) => {
-                if under == "resourcePolicy" && !fields.iter().any(|(key, _)| key == "apiGroup") {
+                let is_reference = ["resourcePolicy", "resourceModifier"].contains(&under);
+                if is_reference && !fields.iter().any(|(key, _)| key == "apiGroup") {
                     fields.insert(0, ("apiGroup".to_owned(), Self::Leaf(Value::Null)));
                 }
                 if let Some((_, order)) = ORDERS.iter().find(|(key, _)| *key == under) {

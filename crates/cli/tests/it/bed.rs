@@ -12,7 +12,7 @@ use std::{
 use axum::{Router, extract::Path, http::StatusCode, routing::get};
 use bowline_api::{
     crd,
-    files::backup_suffix,
+    files::{backup_suffix, restore_suffix},
     v1::{DownloadRequest, DownloadTargetKind},
 };
 use bowline_apiserver::ApiServer;
@@ -97,9 +97,9 @@ impl Bed {
         self
     }
 
-    /// The same, with the objects of a backup that was made up for tests.
-    pub(crate) fn with_made_up(self, backup: &str) -> Self {
-        let path = made_up().join(backup).join("objects.json");
+    /// The same, with the objects of a folder that was made up for tests.
+    pub(crate) fn with_made_up(self, folder: &str) -> Self {
+        let path = made_up().join(folder).join("objects.json");
         let list: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
         for object in list["items"].as_array().unwrap() {
             self.server.load(object).unwrap();
@@ -127,7 +127,7 @@ impl Bed {
 
     /// The same, with somebody to answer download requests from the golden bucket.
     pub(crate) async fn with_bucket(self) -> Self {
-        let files = Router::new().route("/{backup}/{file}", get(bucket_file));
+        let files = Router::new().route("/{folder}/{name}/{file}", get(bucket_file));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, files).await.unwrap() });
@@ -137,10 +137,10 @@ impl Bed {
             let mut fresh = events.default_backoff().applied_objects().boxed();
             while let Some(request) = fresh.next().await {
                 let request = request.unwrap();
-                if request.status.is_none() {
+                let status = request.status.clone().unwrap_or_default();
+                if status.download_url.is_none() {
                     let target = &request.spec.target;
-                    let file = format!("{}{}", target.name, suffix(&target.kind));
-                    let url = format!("http://{address}/{}/{file}", target.name);
+                    let url = format!("http://{address}/{}", key(&target.kind, &target.name));
                     let status = json!({"status": {"phase": "Processed", "downloadURL": url}});
                     let params = PatchParams::default();
                     requests
@@ -228,14 +228,19 @@ pub(crate) fn golden_objects(file: &str) -> Vec<Value> {
     by_name.into_values().collect()
 }
 
-async fn bucket_file(Path((backup, file)): Path<(String, String)>) -> (StatusCode, Vec<u8>) {
-    let path = golden().join("bucket/backups").join(&backup).join(&file);
-    if let Ok(bytes) = fs::read(path) {
+async fn bucket_file(
+    Path((folder, name, file)): Path<(String, String, String)>,
+) -> (StatusCode, Vec<u8>) {
+    let path = golden().join("bucket").join(&folder).join(&name);
+    if let Ok(bytes) = fs::read(path.join(&file)) {
         return (StatusCode::OK, bytes);
     }
     // Those made up for tests are kept as text.
     let text = file.replace(".json", "").replace(".gz", ".json");
-    let path = made_up().join(&backup).join(text);
+    let path = match folder.as_str() {
+        "restores" => made_up().join(format!("{name}-restore")).join(text),
+        _ => made_up().join(&name).join(text),
+    };
     match fs::read(path) {
         Ok(bytes) => {
             let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
@@ -250,15 +255,25 @@ fn made_up() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-fn suffix(kind: &DownloadTargetKind) -> &'static str {
+/// Where the bucket has a file.
+fn key(kind: &DownloadTargetKind, name: &str) -> String {
+    let backup = |suffix: &str| format!("backups/{name}/{name}{suffix}");
+    let restore = |suffix: &str| format!("restores/{name}/restore-{name}{suffix}");
     match kind {
-        DownloadTargetKind::BackupLog => backup_suffix::LOG,
-        DownloadTargetKind::BackupContents => backup_suffix::CONTENTS,
-        DownloadTargetKind::BackupResults => backup_suffix::RESULTS,
-        DownloadTargetKind::BackupResourceList => backup_suffix::RESOURCE_LIST,
-        DownloadTargetKind::BackupItemOperations => backup_suffix::ITEM_OPERATIONS,
-        DownloadTargetKind::BackupVolumeInfos => backup_suffix::VOLUME_INFO,
-        DownloadTargetKind::BackupVolumeSnapshots => backup_suffix::VOLUME_SNAPSHOTS,
-        _ => ".none",
+        DownloadTargetKind::BackupLog => backup(backup_suffix::LOG),
+        DownloadTargetKind::BackupContents => backup(backup_suffix::CONTENTS),
+        DownloadTargetKind::BackupResults => backup(backup_suffix::RESULTS),
+        DownloadTargetKind::BackupResourceList => backup(backup_suffix::RESOURCE_LIST),
+        DownloadTargetKind::BackupItemOperations => backup(backup_suffix::ITEM_OPERATIONS),
+        DownloadTargetKind::BackupVolumeInfos => backup(backup_suffix::VOLUME_INFO),
+        DownloadTargetKind::BackupVolumeSnapshots => backup(backup_suffix::VOLUME_SNAPSHOTS),
+        DownloadTargetKind::RestoreLog => restore(restore_suffix::LOG),
+        DownloadTargetKind::RestoreResults => restore(restore_suffix::RESULTS),
+        DownloadTargetKind::RestoreResourceList => restore(restore_suffix::RESOURCE_LIST),
+        DownloadTargetKind::RestoreItemOperations => restore(restore_suffix::ITEM_OPERATIONS),
+        DownloadTargetKind::RestoreVolumeInfo => {
+            format!("restores/{name}/{name}{}", restore_suffix::VOLUME_INFO)
+        }
+        _ => backup(".none"),
     }
 }

@@ -21,7 +21,9 @@ fn recorded(file: &str) -> Recorded {
     let out = out.split("--- stderr\n").next().unwrap();
     Recorded {
         args: words(command.strip_prefix("$ velero ").unwrap()),
-        out: out.replace("`velero backup", "`bowline backup"),
+        out: out
+            .replace("`velero backup", "`bowline backup")
+            .replace("'velero restore", "'bowline restore"),
         code: code.trim().parse().unwrap(),
     }
 }
@@ -45,6 +47,8 @@ async fn bed() -> Bed {
         "terminal/backupstoragelocations.yaml",
         "terminal/deletebackuprequests.yaml",
         "terminal/podvolumebackups.yaml",
+        "terminal/podvolumerestores.yaml",
+        "terminal/restores.yaml",
         "terminal/schedules.yaml",
         "transitions/schedule-nightly.yaml",
     ] {
@@ -53,6 +57,7 @@ async fn bed() -> Bed {
     bed.with_pod_volumes_of("badhook")
         .with_pod_volumes_of("everything")
         .with_made_up("rich")
+        .with_made_up("rich-restore")
 }
 
 /// What Bowline prints for a recorded command, and what Velero printed.
@@ -83,6 +88,13 @@ async fn descriptions_are_velero_s_to_the_letter() {
             assert_eq!(ours, until_deletions(&ours, theirs), "{file}");
         }
     }
+    for restore in ["broken", "mapped", "rich", "volumes", "warned"] {
+        for form in ["", "-details"] {
+            let file = format!("restore-describe-{restore}{form}");
+            let (ours, theirs) = both(&bed, &file).await;
+            assert_eq!(ours, theirs, "{file}");
+        }
+    }
     for file in ["schedule-describe", "schedule-describe-bad"] {
         let (ours, theirs) = both(&bed, file).await;
         assert_eq!(ours, theirs, "{file}");
@@ -100,17 +112,19 @@ fn until_deletions(ours: &str, theirs: String) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_location_that_is_gone_is_said_at_once_and_everything_else_is_shown() {
     let bed = bed().await;
-    let gone = "backupstoragelocations.velero.io \"nosuch\" not found";
-    for form in ["", "-details"] {
-        let (ours, theirs) = both(&bed, &format!("backup-describe-invalid{form}")).await;
-        // Velero waits for half a minute and then blames its own rate limiter.
-        let limiter = "client rate limiter Wait returned an error: rate: Wait(n=1) would exceed \
-                       context deadline";
-        let wanted = until_deletions(&ours, theirs.replace(limiter, gone));
-        assert_eq!(
-            ours.replace("`bowline", "`velero"),
-            wanted.replace("`bowline", "`velero")
-        );
+    // Velero waits for half a minute and then blames its own rate limiter.
+    let limiter = "client rate limiter Wait returned an error: rate: Wait(n=1) would exceed \
+                   context deadline";
+    for (kind, gone) in [("backup", "backupstoragelocations"), ("restore", "backups")] {
+        let gone = format!("{gone}.velero.io \"nosuch\" not found");
+        for form in ["", "-details"] {
+            let (ours, theirs) = both(&bed, &format!("{kind}-describe-invalid{form}")).await;
+            let wanted = until_deletions(&ours, theirs.replace(limiter, &gone));
+            assert_eq!(
+                ours.replace("`bowline", "`velero"),
+                wanted.replace("`bowline", "`velero")
+            );
+        }
     }
 }
 
@@ -164,11 +178,21 @@ async fn structured_descriptions_have_velero_s_keys_and_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn printed_objects_are_velero_s_to_the_letter() {
     let bed = bed().await;
-    for file in ["backup-create-o-yaml", "schedule-create-o-yaml"] {
+    for file in [
+        "backup-create-o-yaml",
+        "restore-create-o-json",
+        "restore-create-o-table",
+        "restore-create-o-yaml",
+        "schedule-create-o-yaml",
+    ] {
         let (ours, theirs) = both(&bed, file).await;
         assert_eq!(ours, theirs, "{file}");
     }
-    for file in ["backup-get-json", "backup-location-get-yaml"] {
+    for file in [
+        "backup-get-json",
+        "backup-location-get-yaml",
+        "restore-get-json",
+    ] {
         let (ours, theirs) = both(&bed, file).await;
         assert_eq!(ageless(&ours), ageless(&theirs), "{file}");
     }
@@ -236,6 +260,14 @@ async fn tables_have_velero_s_columns_and_widths() {
         let row = |text: &str| words(text.lines().find(|row| row.starts_with(name)).unwrap());
         assert_eq!(row(&ours), row(&theirs));
     }
+    // Nor every restore.
+    let (ours, theirs) = both(&bed, "restore-get").await;
+    for name in [
+        "NAME", "broken", "invalid", "mapped", "nobackup", "volumes", "warned",
+    ] {
+        let row = |text: &str| words(text.lines().find(|row| row.starts_with(name)).unwrap());
+        assert_eq!(row(&ours), row(&theirs));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -253,10 +285,11 @@ async fn logs_are_decompressed_or_refused_with_the_reason() {
 }
 
 /// Commands that we refuse or allow on purpose where Velero does not; see `docs/differences.md`.
-const OTHER_VERDICT: [&str; 5] = [
+const OTHER_VERDICT: [&str; 6] = [
     "backup create x3 --ttl -5h -o yaml",
     "backup create x8 --include-resources *,pods",
     "backup create x9 --exclude-resources *",
+    "restore create r5 --from-backup basic --include-resources pods --exclude-resources pods",
     "backup describe basic -o yaml",
     "backup bogus",
 ];
@@ -271,6 +304,7 @@ async fn wrong_commands_have_velero_s_exit_codes() {
     let text = include_str!("../golden/cli/errors.txt");
     let groups = [
         "backup ",
+        "restore ",
         "schedule ",
         "backup-location ",
         "client ",

@@ -11,5 +11,6 @@ mod client;
 mod golden;
 mod install;
 mod location;
+mod restore;
 mod schedule;
 mod trust;

@@ -1,9 +1,6 @@
 //! `bowline backup create`: a backup from flags, or from the template of a schedule.
 
-use std::{
-    io::{IsTerminal, Write},
-    process::ExitCode,
-};
+use std::{io::Write, process::ExitCode};
 
 use anyhow::bail;
 use bowline_api::{
@@ -13,18 +10,19 @@ use bowline_api::{
 };
 use jiff::{Timestamp, tz::TimeZone};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{Api, ResourceExt, api::PostParams};
+use kube::{Api, ResourceExt};
 
 use super::spec::SpecArgs;
 use crate::{
-    cluster::{Hinted, Plain},
+    cluster::Plain,
     context::Context,
     flags::{
         self,
+        metadata::add,
         names::{LONGEST_NAME, check_name},
     },
     output::{self, TableArgs},
-    wait::{self, Step},
+    wait::{self, Step, Work, count},
 };
 
 #[derive(Debug, clap::Args)]
@@ -87,8 +85,7 @@ pub(crate) async fn run(
             spec,
         ),
     };
-    add(&mut backup.metadata.labels, args.spec.labels());
-    add(&mut backup.metadata.annotations, args.spec.annotations());
+    args.spec.metadata.add_to(&mut backup.metadata);
     check_name("backup", &backup.name_any(), LONGEST_NAME).map_err(anyhow::Error::msg)?;
 
     let (Some(client), false) = (client, prints_only) else {
@@ -102,57 +99,7 @@ pub(crate) async fn run(
         )?;
     }
     let api: Api<Backup> = Api::namespaced(client, &ctx.namespace);
-    let name = backup.name_any();
-    create(&api, &backup).await?;
-    writeln!(out, "Backup request \"{name}\" submitted successfully.")?;
-    if args.wait {
-        return wait_for(api, &name, ctx, out).await;
-    }
-    writeln!(
-        out,
-        "Run `bowline backup describe {name}` or `bowline backup logs {name}` for more details."
-    )?;
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn create(api: &Api<Backup>, backup: &Backup) -> anyhow::Result<()> {
-    match api.create(&PostParams::default(), backup).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => Err(Hinted::error(
-            status.message,
-            format!(
-                "`bowline backup describe {}` shows the one that is there; names are used once",
-                backup.name_any()
-            ),
-        )),
-        other => other.map(|_| ()).plain(),
-    }
-}
-
-/// Waits until the backup is over. The exit code tells success from failure, for scripts.
-async fn wait_for(
-    api: Api<Backup>,
-    name: &str,
-    ctx: &Context,
-    out: &mut dyn Write,
-) -> anyhow::Result<ExitCode> {
-    writeln!(
-        out,
-        "Waiting for backup to complete. You may safely press ctrl-c to stop waiting - your backup \
-         will continue in the background."
-    )?;
-    out.flush()?;
-    let is_terminal = ctx.is_terminal && std::io::stderr().is_terminal();
-    let backup = wait::until_over(api, name, step, is_terminal, out).await?;
-    let phase = phase(&backup);
-    writeln!(
-        out,
-        "\nBackup completed with status: {phase}. You may check for more information using the \
-         commands `bowline backup describe {name}` and `bowline backup logs {name}`."
-    )?;
-    Ok(match phase {
-        BackupPhase::Completed => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
-    })
+    wait::submit(api, &backup, args.wait, ctx, out).await
 }
 
 pub(crate) fn phase(backup: &Backup) -> BackupPhase {
@@ -163,22 +110,25 @@ pub(crate) fn phase(backup: &Backup) -> BackupPhase {
     phase.unwrap_or(BackupPhase::New)
 }
 
-pub(crate) fn step(backup: &Backup) -> Step {
-    let progress = backup.status.as_ref().and_then(|s| s.progress.clone());
-    let progress = progress.unwrap_or_default();
-    let count = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok()).unwrap_or_default();
-    let phase = phase(backup);
-    Step {
-        is_over: matches!(
-            phase,
-            BackupPhase::FailedValidation
-                | BackupPhase::Completed
-                | BackupPhase::PartiallyFailed
-                | BackupPhase::Failed
-        ),
-        phase: phase.to_string(),
-        done: count(progress.items_backed_up),
-        total: count(progress.total_items),
+impl Work for Backup {
+    fn step(&self) -> Step {
+        let status = self.status.clone().unwrap_or_default();
+        let progress = status.progress.unwrap_or_default();
+        let phase = phase(self);
+        Step {
+            is_over: matches!(
+                phase,
+                BackupPhase::FailedValidation
+                    | BackupPhase::Completed
+                    | BackupPhase::PartiallyFailed
+                    | BackupPhase::Failed
+            ),
+            phase: phase.to_string(),
+            done: count(progress.items_backed_up),
+            total: count(progress.total_items),
+            warnings: count(status.warnings),
+            errors: count(status.errors),
+        }
     }
 }
 
@@ -214,12 +164,6 @@ fn from_schedule(schedule: &Schedule, name: Option<&str>, now: Timestamp) -> Bac
         }]);
     }
     backup
-}
-
-fn add(to: &mut Option<StringMap>, more: Option<StringMap>) {
-    if let Some(more) = more {
-        to.get_or_insert_default().extend(more);
-    }
 }
 
 #[cfg(test)]
@@ -280,6 +224,7 @@ mod tests {
                     items_backed_up: Some(4),
                     ..Default::default()
                 }),
+                warnings: Some(2),
                 ..Default::default()
             });
             let is_over =
@@ -288,9 +233,11 @@ mod tests {
                 phase: (*word).to_owned(),
                 done: 4,
                 total: 9,
+                warnings: 2,
+                errors: 0,
                 is_over,
             };
-            assert_eq!(step(&backup), wanted);
+            assert_eq!(backup.step(), wanted);
         }
     }
 }

@@ -8,16 +8,13 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use bowline_api::{
-    Duration,
-    v1::{Backup, DownloadTargetKind},
-};
+use bowline_api::v1::{Backup, DownloadTargetKind};
 use kube::Api;
 
 use crate::{
     cluster::{Hinted, Plain},
     context::Context,
-    download::{Downloader, Fetched, TrustArgs},
+    download::{Downloader, FetchArgs, Fetched},
     flags,
 };
 
@@ -36,12 +33,8 @@ pub(crate) struct Args {
           action = clap::ArgAction::Set)]
     force: bool,
 
-    /// How long to wait for the server to answer
-    #[arg(long, default_value = "1m", value_parser = flags::span, value_name = "DURATION")]
-    timeout: Duration,
-
     #[command(flatten)]
-    trust: TrustArgs,
+    fetch: FetchArgs,
 }
 
 pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -60,13 +53,13 @@ pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyho
             "`--force` replaces it, `-o` names another",
         ));
     }
-    let downloader = Downloader::new(ctx, &client, &args.trust, &backup).await?;
+    let downloader = Downloader::of_backup(ctx, &client, &args.fetch.trust, &backup).await?;
     // Under its own name only once it is whole; what it replaces stays until then.
     let mut unfinished = path.clone().into_os_string();
     unfinished.push(".part");
     let unfinished = PathBuf::from(unfinished);
     let mut file = open(&unfinished)?;
-    let timeout = args.timeout.to_std().map_err(Clone::clone)?;
+    let timeout = args.fetch.timeout()?;
     let fetched = downloader
         .fetch(DownloadTargetKind::BackupContents, timeout, &mut file)
         .await;

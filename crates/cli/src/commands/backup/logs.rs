@@ -3,17 +3,13 @@
 use std::io::Write;
 
 use anyhow::bail;
-use bowline_api::{
-    Duration,
-    v1::{Backup, BackupPhase, DownloadTargetKind},
-};
+use bowline_api::v1::{Backup, BackupPhase, DownloadTargetKind};
 use kube::Api;
 
 use crate::{
-    cluster::{Hinted, Plain, is_not_found},
+    cluster::{Plain, is_not_found},
     context::Context,
-    download::{Downloader, Fetched, TrustArgs},
-    flags,
+    download::{Downloader, FetchArgs},
 };
 
 #[derive(Debug, clap::Args)]
@@ -21,12 +17,8 @@ pub(crate) struct Args {
     /// The backup
     name: String,
 
-    /// How long to wait for the server to answer
-    #[arg(long, default_value = "1m", value_parser = flags::span, value_name = "DURATION")]
-    timeout: Duration,
-
     #[command(flatten)]
-    trust: TrustArgs,
+    fetch: FetchArgs,
 }
 
 pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -44,18 +36,10 @@ pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyho
              wait until the backup has a phase of Completed or Failed and try again"
         );
     }
-    let downloader = Downloader::new(ctx, &client, &args.trust, &backup).await?;
-    let timeout = args.timeout.to_std().map_err(Clone::clone)?;
-    let fetched = downloader
-        .fetch(DownloadTargetKind::BackupLog, timeout, out)
-        .await?;
-    match fetched {
-        Fetched::Whole => Ok(()),
-        Fetched::Missing => Err(Hinted::error(
-            "file not found",
-            format!("`bowline backup describe {name}` says how the backup ended"),
-        )),
-    }
+    let downloader = Downloader::of_backup(ctx, &client, &args.fetch.trust, &backup).await?;
+    downloader
+        .log::<Backup>(DownloadTargetKind::BackupLog, args.fetch.timeout()?, out)
+        .await
 }
 
 /// Whether a backup in this phase has its log in the bucket.

@@ -12,9 +12,10 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use crate::{
     cluster::{Hinted, Plain},
     flags::{
-        self, List, Map, OptionalBool,
-        names::{ExcludeAll, check_labels, check_lists, check_patterns},
-        selector::{OrSelector, Selector},
+        self, List, OptionalBool,
+        filter::{FilterArgs, refuse},
+        metadata::MetadataArgs,
+        names::{ExcludeAll, check_lists, check_patterns},
     },
     output::object::complete_spec,
 };
@@ -26,49 +27,29 @@ pub(crate) struct SpecArgs {
     #[arg(long, value_parser = flags::span, allow_hyphen_values = true, value_name = "DURATION")]
     ttl: Option<Duration>,
 
-    /// Namespaces to include, with wildcards; `*` for all
-    #[arg(long, value_name = "LIST", default_value = "*")]
-    include_namespaces: List,
+    #[command(flatten)]
+    filter: FilterArgs,
 
-    /// Namespaces to exclude, with wildcards
-    #[arg(long, value_name = "LIST")]
-    exclude_namespaces: Option<List>,
-
-    /// Resources to include, as `resource.group`; not together with the scoped filters
-    #[arg(long, value_name = "LIST")]
-    include_resources: Option<List>,
-
-    /// Resources to exclude, as `resource.group`; not together with the scoped filters
-    #[arg(long, value_name = "LIST")]
-    exclude_resources: Option<List>,
-
-    /// Whether to include cluster-scoped resources; not together with the scoped filters
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
-    include_cluster_resources: Option<OptionalBool>,
-
-    /// Cluster-scoped resources to include; `*` for all
+    /// Cluster-scoped resources to include; `*` for all; not together with the resource filters
+    /// above
     #[arg(long, value_name = "LIST")]
     include_cluster_scoped_resources: Option<List>,
 
-    /// Cluster-scoped resources to exclude; `*` for all
+    /// Cluster-scoped resources to exclude; `*` for all; not together with the resource filters
+    /// above
     #[arg(long, value_name = "LIST")]
     exclude_cluster_scoped_resources: Option<List>,
 
-    /// Namespaced resources to include; `*` for all
+    /// Namespaced resources to include; `*` for all; not together with the resource filters above
     #[arg(long, value_name = "LIST")]
     include_namespace_scoped_resources: Option<List>,
 
-    /// Namespaced resources to exclude; `*` for all
+    /// Namespaced resources to exclude; `*` for all; not together with the resource filters above
     #[arg(long, value_name = "LIST")]
     exclude_namespace_scoped_resources: Option<List>,
 
-    /// Labels for the object, as KEY=VALUE pairs
-    #[arg(long, value_name = "MAP")]
-    labels: Vec<Map>,
-
-    /// Annotations for the object, as KEY=VALUE pairs
-    #[arg(long, value_name = "MAP")]
-    annotations: Vec<Map>,
+    #[command(flatten)]
+    pub(crate) metadata: MetadataArgs,
 
     /// The backup storage location
     #[arg(long, value_name = "NAME")]
@@ -77,14 +58,6 @@ pub(crate) struct SpecArgs {
     /// The volume snapshot locations, at most one per provider
     #[arg(long, value_name = "LIST")]
     volume_snapshot_locations: Vec<List>,
-
-    /// Only objects that this label selector matches
-    #[arg(short = 'l', long)]
-    selector: Option<Selector>,
-
-    /// Only objects that one of these label selectors matches, joined by ` or `
-    #[arg(long, value_name = "SELECTORS")]
-    or_selector: Option<OrSelector>,
 
     /// Objects to back up first, such as `pods=ns1/a,ns1/b;persistentvolumes=x`
     #[arg(long, value_parser = flags::ordered_resources, value_name = "ORDER")]
@@ -124,21 +97,11 @@ pub(crate) struct SpecArgs {
 }
 
 impl SpecArgs {
-    /// The labels of the object.
-    pub(crate) fn labels(&self) -> Option<StringMap> {
-        Map::merged(&self.labels)
-    }
-
-    /// The annotations of the object.
-    pub(crate) fn annotations(&self) -> Option<StringMap> {
-        Map::merged(&self.annotations)
-    }
-
     /// The spec that the flags describe, or what is wrong with them. No cluster is asked.
     pub(crate) fn build(&self) -> anyhow::Result<BackupSpec> {
         self.check()?;
         let named = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
-        let switch = |flag: Option<OptionalBool>| flag.and_then(|flag| flag.0);
+        let switch = OptionalBool::position;
         let policy = |name: String| TypedLocalObjectReference {
             kind: "configmap".to_owned(),
             name,
@@ -151,11 +114,11 @@ impl SpecArgs {
         let parallel = self.parallel_files_upload.filter(|files| *files > 0);
         let mut spec = BackupSpec {
             ttl: self.ttl.clone(),
-            included_namespaces: Some(self.include_namespaces.0.clone()),
-            excluded_namespaces: List::entries(self.exclude_namespaces.as_ref()),
-            included_resources: List::entries(self.include_resources.as_ref()),
-            excluded_resources: List::entries(self.exclude_resources.as_ref()),
-            include_cluster_resources: switch(self.include_cluster_resources),
+            included_namespaces: Some(self.filter.included_namespaces()),
+            excluded_namespaces: self.filter.excluded_namespaces(),
+            included_resources: self.filter.included_resources(),
+            excluded_resources: self.filter.excluded_resources(),
+            include_cluster_resources: self.filter.include_cluster_resources(),
             included_cluster_scoped_resources: List::entries(
                 self.include_cluster_scoped_resources.as_ref(),
             ),
@@ -168,8 +131,8 @@ impl SpecArgs {
             excluded_namespace_scoped_resources: List::entries(
                 self.exclude_namespace_scoped_resources.as_ref(),
             ),
-            label_selector: self.selector.clone().map(|selector| selector.0),
-            or_label_selectors: self.or_selector.clone().map(|selectors| selectors.0),
+            label_selector: self.filter.selector(),
+            or_label_selectors: self.filter.or_selectors(),
             storage_location: named(&self.storage_location),
             volume_snapshot_locations: self.snapshot_locations(),
             ordered_resources: self.ordered_resources.clone(),
@@ -197,29 +160,22 @@ impl SpecArgs {
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        if self.selector.is_some() && self.or_selector.is_some() {
-            bail!("either a 'selector' or an 'or-selector' can be specified, but not both");
+        self.check_scoped_resources()?;
+        self.filter.check()?;
+        for namespaces in [
+            self.filter.included_namespaces(),
+            self.filter.excluded_namespaces().unwrap_or_default(),
+        ] {
+            refuse("", check_patterns(&namespaces))?;
         }
-        self.check_namespaces()?;
-        self.check_resources()?;
         if let Some(files) = self.parallel_files_upload {
             ensure!(files >= 0, "parallel-files-upload cannot be negative");
         }
-        check_labels(self.labels().as_ref()).map_err(|error| anyhow::anyhow!("--labels: {error}"))
+        self.metadata.check()
     }
 
-    fn check_namespaces(&self) -> anyhow::Result<()> {
-        let included = &self.include_namespaces.0;
-        let excluded = List::entries(self.exclude_namespaces.as_ref()).unwrap_or_default();
-        let mut errors = check_lists(included, &excluded, ExcludeAll::Refused);
-        errors.extend(check_patterns(included));
-        errors.extend(check_patterns(&excluded));
-        refuse("", errors)
-    }
-
-    fn check_resources(&self) -> anyhow::Result<()> {
+    fn check_scoped_resources(&self) -> anyhow::Result<()> {
         let list = |list: &Option<List>| List::entries(list.as_ref()).unwrap_or_default();
-        let old = [list(&self.include_resources), list(&self.exclude_resources)];
         let cluster = [
             list(&self.include_cluster_scoped_resources),
             list(&self.exclude_cluster_scoped_resources),
@@ -228,13 +184,8 @@ impl SpecArgs {
             list(&self.include_namespace_scoped_resources),
             list(&self.exclude_namespace_scoped_resources),
         ];
-        let switch = self.include_cluster_resources.and_then(|flag| flag.0);
-        let uses_old = switch.is_some() || old.iter().any(|list| !list.is_empty());
-        let uses_new = cluster
-            .iter()
-            .chain(&namespaced)
-            .any(|list| !list.is_empty());
-        if uses_old && uses_new {
+        let mut scoped = cluster.iter().chain(&namespaced);
+        if self.filter.chooses_resources() && scoped.any(|list| !list.is_empty()) {
             bail!(
                 "include-resources, exclude-resources and include-cluster-resources are old filter parameters.\n\
                  include-cluster-scoped-resources, exclude-cluster-scoped-resources, \
@@ -242,13 +193,12 @@ impl SpecArgs {
                  They cannot be used together"
             );
         }
-        for (what, [included, excluded], exclude_all) in [
-            ("resource", old, ExcludeAll::Refused),
-            ("cluster-scoped resource", cluster, ExcludeAll::Allowed),
-            ("namespace-scoped resource", namespaced, ExcludeAll::Allowed),
-        ] {
-            let errors = check_lists(&included, &excluded, exclude_all);
-            refuse(&format!("Invalid included/excluded {what} lists: "), errors)?;
+        for (what, [included, excluded]) in [("cluster", cluster), ("namespace", namespaced)] {
+            let errors = check_lists(&included, &excluded, ExcludeAll::Allowed);
+            refuse(
+                &format!("Invalid included/excluded {what}-scoped resource lists: "),
+                errors,
+            )?;
         }
         Ok(())
     }
@@ -289,14 +239,6 @@ pub(crate) fn data_mover(spec: &BackupSpec) -> &str {
     match spec.datamover.as_deref() {
         None | Some("") => DATA_MOVER,
         Some(name) => name,
-    }
-}
-
-fn refuse(prefix: &str, errors: Vec<String>) -> anyhow::Result<()> {
-    match &errors[..] {
-        [] => Ok(()),
-        [one] => bail!("{prefix}{one}"),
-        many => bail!("{prefix}[{}]", many.join(", ")),
     }
 }
 

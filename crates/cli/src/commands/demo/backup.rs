@@ -18,10 +18,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    commands::backup::create::{phase, step},
-    wait,
-};
+use crate::{commands::backup::create::phase, wait};
 
 const BUCKET: &str = "demo";
 const NAME: &str = "shop";
@@ -121,7 +118,7 @@ pub(super) async fn show(
         .create(&PostParams::default(), &backup)
         .await
         .context("create the backup")?;
-    let ended = wait::until_over(backups, NAME, step, is_terminal, out).await?;
+    let ended = wait::until_over(backups, NAME, is_terminal, out).await?;
     if phase(&ended) != BackupPhase::Completed {
         let status = ended.status.clone().unwrap_or_default();
         let why = status

@@ -18,16 +18,13 @@ use crate::{
     select::{DeleteArgs, Kind},
 };
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    delete: DeleteArgs,
-}
-
-pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    args: DeleteArgs,
+    ctx: &Context,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let client = ctx.client().await?;
     let (locations, mut errors) = args
-        .delete
         .confirmed::<BackupStorageLocation>("backup-location", ctx, &client, out)
         .await?;
     let api: Api<BackupStorageLocation> = Api::namespaced(client.clone(), &ctx.namespace);

@@ -10,28 +10,25 @@ use kube::ResourceExt;
 use crate::{
     context::Context,
     flags,
-    output::{self, TableArgs, Tabular, time::Clock},
-    select::Shown,
+    output::{self, GetArgs, Tabular, time::Clock},
 };
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    shown: Shown,
+    get: GetArgs,
 
     /// Only the default one
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", hide_default_value = true, value_parser = flags::truth,
           action = clap::ArgAction::Set)]
     default: bool,
-
-    #[command(flatten)]
-    output: TableArgs,
 }
 
 pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyhow::Result<()> {
     let client = ctx.client().await?;
     let mut found = args
+        .get
         .shown
         .find::<BackupStorageLocation>(&client, &ctx.namespace)
         .await?;
@@ -40,7 +37,7 @@ pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyho
         found.objects.retain(is_default);
     }
     let version = found.resource_version.as_deref();
-    output::print_list(found.objects, version, &args.output, out)
+    output::print_list(found.objects, version, &args.get.output, out)
 }
 
 impl Tabular for BackupStorageLocation {

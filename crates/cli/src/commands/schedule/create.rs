@@ -70,8 +70,7 @@ pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyho
         ..Default::default()
     };
     let mut schedule = Schedule::new(&ctx.namespace, &args.name, spec);
-    schedule.metadata.labels = args.spec.labels();
-    schedule.metadata.annotations = args.spec.annotations();
+    args.spec.metadata.add_to(&mut schedule.metadata);
 
     let prints_only = args.output.output.is_some();
     if prints_only && !args.spec.names_locations() {

@@ -11,16 +11,13 @@ use crate::{
     select::DeleteArgs,
 };
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    delete: DeleteArgs,
-}
-
-pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    args: DeleteArgs,
+    ctx: &Context,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let client = ctx.client().await?;
     let (schedules, mut errors) = args
-        .delete
         .confirmed::<Schedule>("schedule", ctx, &client, out)
         .await?;
     let api: Api<Schedule> = Api::namespaced(client, &ctx.namespace);

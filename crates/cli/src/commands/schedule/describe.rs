@@ -8,10 +8,13 @@ use serde_json::{Value, json};
 
 use super::get::phase;
 use crate::{
-    commands::backup::describe::{Format, print_structured, spec as spec_text, structured},
+    commands::backup::describe::{spec as spec_text, structured},
     context::Context,
     output::{
-        describe::{Colour, Describer},
+        describe::{
+            Colour, Describer,
+            format::{Descriptions, FormatArgs},
+        },
         time::Clock,
     },
     select::Shown,
@@ -22,9 +25,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     shown: Shown,
 
-    /// Output format: plaintext, json or yaml
-    #[arg(short, long, default_value_t = Format::Plaintext, value_name = "FORMAT")]
-    output: Format,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -34,17 +36,14 @@ pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyho
         .find_anywhere::<Schedule>(&client, &ctx.namespace)
         .await?;
     let clock = ctx.clock();
-    if args.output != Format::Plaintext {
-        let values = found.objects.iter().map(|s| for_programs(s, &clock));
-        return print_structured(values.collect(), args.output, out);
+    let mut descriptions = Descriptions::new(&args.format, out);
+    for schedule in &found.objects {
+        descriptions.add(
+            || for_people(schedule, ctx.colour, &clock),
+            || for_programs(schedule, &clock),
+        )?;
     }
-    let texts: Vec<String> = found
-        .objects
-        .iter()
-        .map(|schedule| for_people(schedule, ctx.colour, &clock))
-        .collect();
-    out.write_all(texts.join("\n\n").as_bytes())?;
-    Ok(())
+    descriptions.finish()
 }
 
 fn for_people(schedule: &Schedule, colour: Colour, clock: &Clock) -> String {
@@ -59,7 +58,7 @@ fn for_people(schedule: &Schedule, colour: Colour, clock: &Clock) -> String {
         _ => phase.to_string(),
     };
     d.field(0, "Phase", word);
-    spec_text::policies(&mut d, &spec.template);
+    d.reference("Resource policies", spec.template.resource_policy.as_ref());
     spec_text::uploader(&mut d, &spec.template);
     d.validation_errors(status.validation_errors.as_ref());
     d.blank();

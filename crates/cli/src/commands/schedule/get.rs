@@ -12,21 +12,12 @@ use crate::{
     context::Context,
     flags::selector,
     output::{
-        self, TableArgs, Tabular,
+        self, GetArgs, Tabular,
         time::{Clock, is_zero},
     },
-    select::Shown,
 };
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    shown: Shown,
-    #[command(flatten)]
-    output: TableArgs,
-}
-
-pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) async fn run(args: GetArgs, ctx: &Context, out: &mut dyn Write) -> anyhow::Result<()> {
     let client = ctx.client().await?;
     let found = args
         .shown

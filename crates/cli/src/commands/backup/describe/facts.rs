@@ -1,7 +1,5 @@
 //! Everything that a description of a backup needs, gathered from the cluster and the bucket.
 
-use std::time::Duration;
-
 use bowline_api::{
     files::{
         BackupMethod, BackupOperation, BackupVolumeInfo, CsiSnapshotInfo, NativeSnapshotInfo,
@@ -10,33 +8,18 @@ use bowline_api::{
     names::{label, label_value},
     v1::{Backup, BackupStatus, DeleteBackupRequest, DownloadTargetKind, PodVolumeBackup},
 };
-use kube::{Api, Client, ResourceExt, api::ListParams};
-use serde::de::DeserializeOwned;
+use kube::{Client, ResourceExt};
 use serde_json::Value;
 
 use crate::{
-    cluster::Plain,
     context::Context,
-    download::{Downloader, TrustArgs},
-    say,
-    select::Kind,
+    download::{
+        Downloader, TrustArgs,
+        file::{File, Files},
+    },
+    output::describe::{operations, pods::PodVolume, results},
+    select::labelled,
 };
-
-/// How long to wait for one file.
-const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A file of the bucket, or why it could not be had.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum File<T> {
-    /// Its content.
-    Found(T),
-    /// The bucket has no such file.
-    Missing,
-    /// It could not be fetched.
-    Failed(String),
-    /// It could be fetched, but not read.
-    Unreadable(String),
-}
 
 /// What became of the volumes.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -67,7 +50,7 @@ pub(crate) struct Facts {
     /// Requests to delete it.
     pub(crate) deletions: Vec<DeleteBackupRequest>,
     /// Its pod volumes, as they are now.
-    pub(crate) pod_volumes: Vec<PodVolumeBackup>,
+    pub(crate) pod_volumes: Vec<PodVolume>,
     /// Warnings and errors; none if there are none to show.
     pub(crate) results: Option<File<Results>>,
     /// Plugin operations; none if there are none to show.
@@ -86,7 +69,7 @@ impl Facts {
         trust: &TrustArgs,
         backup: Backup,
         details: bool,
-    ) -> anyhow::Result<Self> {
+    ) -> Self {
         let name = label_value(&backup.name_any());
         let uid = backup.uid().unwrap_or_default();
         let by_name = format!("{}={name}", label::BACKUP_NAME);
@@ -94,32 +77,48 @@ impl Facts {
         let status = backup.status.clone().unwrap_or_default();
         let is_set = |count: Option<i64>| count.is_some_and(|count| count > 0);
 
-        let source = Source::new(ctx, client, trust, &backup).await;
-        let wants_results = is_set(status.warnings) || is_set(status.errors);
+        let files = files(ctx, client, trust, &backup).await;
+        let findings = results::Counts::new(status.warnings, status.errors);
         let wants_operations = details && is_set(status.backup_item_operations_attempted);
         let (deletions, pod_volumes, results, operations, resources, volumes) = futures::join!(
             labelled(ctx, client, &by_uid, "DeleteBackupRequests"),
-            labelled(ctx, client, &by_name, "PodVolumeBackups"),
-            source.read_if(wants_results, DownloadTargetKind::BackupResults),
-            source.read_if(wants_operations, DownloadTargetKind::BackupItemOperations),
-            source.read_if(details, DownloadTargetKind::BackupResourceList),
-            source.volumes(&status),
+            labelled::<PodVolumeBackup>(ctx, client, &by_name, "PodVolumeBackups"),
+            files.read_if(findings.are_some(), DownloadTargetKind::BackupResults),
+            files.read_if(wants_operations, DownloadTargetKind::BackupItemOperations),
+            files.read_if(details, DownloadTargetKind::BackupResourceList),
+            volumes(&files, &status),
         );
-        Ok(Self {
+        Self {
             backup,
             details,
             deletions,
-            pod_volumes,
+            pod_volumes: pod_volumes.iter().map(PodVolume::from).collect(),
             results,
             operations,
             resources,
             volumes,
-        })
+        }
     }
 
     /// The status, empty if there is none yet.
     pub(crate) fn status(&self) -> BackupStatus {
         self.backup.status.clone().unwrap_or_default()
+    }
+
+    /// How many warnings and errors there are.
+    pub(crate) fn findings(&self) -> results::Counts {
+        let status = self.status();
+        results::Counts::new(status.warnings, status.errors)
+    }
+
+    /// How many plugin operations there were.
+    pub(crate) fn operation_counts(&self) -> operations::Counts {
+        let status = self.status();
+        operations::Counts {
+            attempted: status.backup_item_operations_attempted.unwrap_or_default(),
+            completed: status.backup_item_operations_completed.unwrap_or_default(),
+            failed: status.backup_item_operations_failed.unwrap_or_default(),
+        }
     }
 
     /// Deletions that were given up.
@@ -135,119 +134,67 @@ impl Facts {
     }
 }
 
-/// Objects with these labels. That they cannot be had is worth a word, not the end.
-async fn labelled<K: Kind>(ctx: &Context, client: &Client, labels: &str, what: &str) -> Vec<K> {
-    let api: Api<K> = Api::namespaced(client.clone(), &ctx.namespace);
-    let params = ListParams::default().labels(labels);
-    match api.list(&params).await.plain() {
-        Ok(list) => list.items,
-        Err(error) => {
-            say(&format!("error getting {what}: {error:#}"));
-            Vec::new()
-        }
+/// Where the backup's files are. Before the server settles the location, which it does before
+/// anything else, there are none.
+async fn files(ctx: &Context, client: &Client, trust: &TrustArgs, backup: &Backup) -> Files {
+    let location = backup.spec.storage_location.as_deref().unwrap_or_default();
+    match location.is_empty() {
+        true => Files::none(),
+        false => Files::from(Downloader::of_backup(ctx, client, trust, backup).await),
     }
 }
 
-/// Where the files come from, or why they cannot come; none if there can be no files yet.
-struct Source(Option<Result<Downloader, String>>);
-
-impl Source {
-    async fn new(ctx: &Context, client: &Client, trust: &TrustArgs, backup: &Backup) -> Self {
-        let location = backup.spec.storage_location.as_deref().unwrap_or_default();
-        if location.is_empty() {
-            // Nobody would answer: the server settles the location before it does anything.
-            return Self(None);
-        }
-        let downloader = Downloader::new(ctx, client, trust, backup).await;
-        Self(Some(downloader.map_err(|error| format!("{error:#}"))))
-    }
-
-    async fn read_if<T: DeserializeOwned + Default>(
-        &self,
-        wanted: bool,
-        kind: DownloadTargetKind,
-    ) -> Option<File<T>> {
-        match wanted {
-            true => Some(self.read(kind).await),
-            false => None,
-        }
-    }
-
-    async fn read<T: DeserializeOwned + Default>(&self, kind: DownloadTargetKind) -> File<T> {
-        let downloader = match &self.0 {
-            Some(Ok(downloader)) => downloader,
-            Some(Err(why)) => return File::Failed(why.clone()),
-            None => return File::Missing,
-        };
-        match downloader.fetch_bytes(kind, TIMEOUT).await {
-            Ok(None) => File::Missing,
-            Err(error) => File::Failed(format!("{error:#}")),
-            // Velero writes an empty list as `null`.
-            Ok(Some(bytes)) => match serde_json::from_slice::<Option<T>>(&bytes) {
-                Ok(content) => File::Found(content.unwrap_or_default()),
-                Err(error) => File::Unreadable(error.to_string()),
-            },
-        }
-    }
-
-    async fn volumes(&self, status: &BackupStatus) -> Result<Volumes, (VolumeStep, String)> {
-        match self.read(DownloadTargetKind::BackupVolumeInfos).await {
-            File::Found(infos) => Ok(sorted_by_method(infos)),
-            File::Failed(why) => Err((VolumeStep::Get, why)),
-            File::Unreadable(why) => Err((VolumeStep::Read, why)),
-            File::Missing => Ok(Volumes {
-                native: self.legacy_native(status).await?,
-                csi: self.legacy_csi(status).await?,
-                is_legacy: true,
-            }),
-        }
-    }
-
-    async fn legacy_native(
-        &self,
-        status: &BackupStatus,
-    ) -> Result<Vec<BackupVolumeInfo>, (VolumeStep, String)> {
-        if status.volume_snapshots_attempted.unwrap_or_default() == 0 {
-            return Ok(Vec::new());
-        }
-        let snapshots: Vec<Snapshot> = self
-            .read(DownloadTargetKind::BackupVolumeSnapshots)
-            .await
-            .or_else_why("native snapshot info")
-            .map_err(|why| (VolumeStep::Native, why))?;
-        Ok(snapshots.into_iter().map(native_from_legacy).collect())
-    }
-
-    async fn legacy_csi(
-        &self,
-        status: &BackupStatus,
-    ) -> Result<Vec<BackupVolumeInfo>, (VolumeStep, String)> {
-        if status.csi_volume_snapshots_attempted.unwrap_or_default() == 0 {
-            return Ok(Vec::new());
-        }
-        let (snapshots, contents) = futures::join!(
-            self.read::<Vec<Value>>(DownloadTargetKind::CsiBackupVolumeSnapshots),
-            self.read::<Vec<Value>>(DownloadTargetKind::CsiBackupVolumeSnapshotContents),
-        );
-        let snapshots = snapshots.or_else_why("vs list");
-        let contents = contents.or_else_why("vsc list");
-        let both = snapshots.and_then(|snapshots| Ok((snapshots, contents?)));
-        let (snapshots, contents) = both.map_err(|why| (VolumeStep::Csi, why))?;
-        let infos = contents
-            .iter()
-            .map(|content| csi_from_legacy(content, &snapshots));
-        Ok(infos.collect())
+async fn volumes(files: &Files, status: &BackupStatus) -> Result<Volumes, (VolumeStep, String)> {
+    match files.read(DownloadTargetKind::BackupVolumeInfos).await {
+        File::Found(infos) => Ok(sorted_by_method(infos)),
+        File::Failed(why) => Err((VolumeStep::Get, why)),
+        File::Unreadable(why) => Err((VolumeStep::Read, why)),
+        File::Missing => Ok(Volumes {
+            native: legacy_native(files, status)
+                .await
+                .map_err(|why| (VolumeStep::Native, why))?,
+            csi: legacy_csi(files, status)
+                .await
+                .map_err(|why| (VolumeStep::Csi, why))?,
+            is_legacy: true,
+        }),
     }
 }
 
-impl<T> File<T> {
-    fn or_else_why(self, what: &str) -> Result<T, String> {
-        match self {
-            Self::Found(content) => Ok(content),
-            Self::Missing => Err(format!("error to download {what}: file not found")),
-            Self::Failed(why) => Err(format!("error to download {what}: {why}")),
-            Self::Unreadable(why) => Err(format!("error to decode {what}: {why}")),
-        }
+async fn legacy_native(
+    files: &Files,
+    status: &BackupStatus,
+) -> Result<Vec<BackupVolumeInfo>, String> {
+    if status.volume_snapshots_attempted.unwrap_or_default() == 0 {
+        return Ok(Vec::new());
+    }
+    let snapshots = files.read::<Vec<Snapshot>>(DownloadTargetKind::BackupVolumeSnapshots);
+    let snapshots = or_why(snapshots.await, "native snapshot info")?;
+    Ok(snapshots.into_iter().map(native_from_legacy).collect())
+}
+
+async fn legacy_csi(files: &Files, status: &BackupStatus) -> Result<Vec<BackupVolumeInfo>, String> {
+    if status.csi_volume_snapshots_attempted.unwrap_or_default() == 0 {
+        return Ok(Vec::new());
+    }
+    let (snapshots, contents) = futures::join!(
+        files.read::<Vec<Value>>(DownloadTargetKind::CsiBackupVolumeSnapshots),
+        files.read::<Vec<Value>>(DownloadTargetKind::CsiBackupVolumeSnapshotContents),
+    );
+    let snapshots = or_why(snapshots, "vs list")?;
+    let contents = or_why(contents, "vsc list")?;
+    let infos = contents
+        .iter()
+        .map(|content| csi_from_legacy(content, &snapshots));
+    Ok(infos.collect())
+}
+
+fn or_why<T>(file: File<T>, what: &str) -> Result<T, String> {
+    match file {
+        File::Found(content) => Ok(content),
+        File::Missing => Err(format!("error to download {what}: file not found")),
+        File::Failed(why) => Err(format!("error to download {what}: {why}")),
+        File::Unreadable(why) => Err(format!("error to decode {what}: {why}")),
     }
 }
 

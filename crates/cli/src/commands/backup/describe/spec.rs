@@ -30,7 +30,8 @@ pub(crate) fn text(d: &mut Describer<'_>, spec: &BackupSpec) {
     let selector = selector::show(spec.label_selector.as_ref());
     d.field(0, "Label selector", selector);
     d.blank();
-    d.field(0, "Or label selector", alternatives(spec));
+    let alternatives = selector::show_any(spec.or_label_selectors.as_ref());
+    d.field(0, "Or label selector", alternatives);
     d.blank();
     let location = spec.storage_location.as_deref().unwrap_or_default();
     d.field(0, "Storage Location", location);
@@ -64,16 +65,6 @@ pub(crate) fn text(d: &mut Describer<'_>, spec: &BackupSpec) {
         for (kind, names) in orders {
             d.line(format_args!("\t{kind}: {names}"));
         }
-    }
-}
-
-/// The selectors of which one must match.
-pub(crate) fn alternatives(spec: &BackupSpec) -> String {
-    let selectors = spec.or_label_selectors.iter().flatten();
-    let shown: Vec<String> = selectors.map(|s| selector::show(Some(s))).collect();
-    match shown.is_empty() {
-        true => NONE.to_owned(),
-        false => shown.join(" or "),
     }
 }
 
@@ -189,16 +180,6 @@ fn command(d: &mut Describer<'_>, heading: &str, hook: &ExecHook) {
     d.field(4, "On Error", on_error.unwrap_or_default());
     let timeout = hook.timeout.clone().unwrap_or(Duration::ZERO);
     d.field(4, "Timeout", timeout);
-}
-
-/// The ConfigMap with volume policies, if there is one.
-pub(crate) fn policies(d: &mut Describer<'_>, spec: &BackupSpec) {
-    if let Some(policy) = &spec.resource_policy {
-        d.blank();
-        d.line("Resource policies:");
-        d.field(1, "Type", &policy.kind);
-        d.field(1, "Name", &policy.name);
-    }
 }
 
 /// Settings of the volume upload, if there are any.

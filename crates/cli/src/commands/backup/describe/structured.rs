@@ -3,22 +3,17 @@
 
 use bowline_api::{
     Duration,
-    files::{Findings, Results},
     names::annotation,
     v1::{BackupHook, BackupPhase, BackupSpec, BackupStatus},
 };
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
-use super::{
-    facts::{Facts, File},
-    spec::{alternatives, uses_old_filters},
-    volumes,
-};
+use super::{facts::Facts, spec::uses_old_filters, volumes};
 use crate::{
     flags::selector,
     output::{
-        describe::{NONE, joined, switch},
+        describe::{NONE, joined, operations, resources, results, switch},
         time::Clock,
     },
 };
@@ -48,48 +43,12 @@ pub(super) fn describe(facts: &Facts, clock: &Clock) -> Value {
         value["validationErrors"] = json!(errors);
     }
     if let Some(file) = &facts.results {
-        (value["errors"], value["warnings"]) = results(file, &status);
+        results::structured(&mut value, file, facts.findings());
     }
     if !facts.deletions.is_empty() {
         value["deletionAttempts"] = deletions(facts, clock);
     }
     value
-}
-
-/// Errors and warnings.
-fn results(file: &File<Results>, status: &BackupStatus) -> (Value, Value) {
-    let (errors, warnings) = (
-        status.errors.unwrap_or_default(),
-        status.warnings.unwrap_or_default(),
-    );
-    let failed = |verb: &str, why: &str| {
-        (
-            json!({ "errorGettingErrors": format!("<error {verb} errors: {why}>") }),
-            json!({ "errorGettingWarnings": format!("<error {verb} warnings: {why}>") }),
-        )
-    };
-    let some = |count: i64, found: &Findings| match count {
-        0 => json!({}),
-        _ => findings(found),
-    };
-    match file {
-        File::Missing => (json!({ "count": errors }), json!({ "count": warnings })),
-        File::Failed(why) => failed("getting", why),
-        File::Unreadable(why) => failed("decoding", why),
-        File::Found(results) => (
-            some(errors, &results.errors),
-            some(warnings, &results.warnings),
-        ),
-    }
-}
-
-fn findings(findings: &Findings) -> Value {
-    let namespaces = findings.namespaces.as_ref().filter(|map| !map.is_empty());
-    json!({
-        "velero": findings.velero.clone().unwrap_or_default(),
-        "cluster": findings.cluster.clone().unwrap_or_default(),
-        "namespace": namespaces.map_or_else(|| json!([]), |map| json!(map)),
-    })
 }
 
 /// What a backup or the template of a schedule holds.
@@ -132,7 +91,7 @@ fn beyond_velero(spec: &BackupSpec, value: &mut Value) {
         .clone()
         .unwrap_or(Duration::ZERO);
     value["itemOperationTimeout"] = json!(timeout.to_string());
-    value["orLabelSelector"] = json!(alternatives(spec));
+    value["orLabelSelector"] = json!(selector::show_any(spec.or_label_selectors.as_ref()));
     if let Some(default) = spec.default_volumes_to_fs_backup {
         value["fileSystemBackupDefault"] = json!(default.to_string());
     }
@@ -210,22 +169,7 @@ fn structured_status(facts: &Facts, status: &BackupStatus, clock: &Clock) -> Val
         value[done] = json!(progress.items_backed_up.unwrap_or_default());
     }
     if let Some(file) = &facts.resources {
-        let (key, content) = match file {
-            File::Found(list) => ("resourceList", json!(list)),
-            File::Missing => (
-                "errorGettingResourceList",
-                json!("<backup resource list not found>"),
-            ),
-            File::Failed(why) => (
-                "errorGettingResourceList",
-                json!(format!("<error getting backup resource list: {why}>")),
-            ),
-            File::Unreadable(why) => (
-                "errorGettingResourceList",
-                json!(format!("<error reading backup resource list: {why}>")),
-            ),
-        };
-        value[key] = content;
+        resources::structured(&mut value, "backup", file);
     }
     if let Some(hooks) = &status.hook_status {
         value["hooksAttempted"] = json!(hooks.hooks_attempted.unwrap_or_default());
@@ -243,21 +187,8 @@ fn more_status(facts: &Facts, status: &BackupStatus, value: &mut Value) {
     if let Some(reason) = status.failure_reason.as_ref().filter(|r| !r.is_empty()) {
         value["failureReason"] = json!(reason);
     }
-    let attempted = status.backup_item_operations_attempted.unwrap_or_default();
-    if attempted > 0 {
-        let mut operations = json!({
-            "attempted": attempted,
-            "completed": status.backup_item_operations_completed.unwrap_or_default(),
-            "failed": status.backup_item_operations_failed.unwrap_or_default(),
-        });
-        match &facts.operations {
-            None => {}
-            Some(File::Found(list)) => operations["operations"] = json!(list),
-            Some(File::Missing) => operations["errorGettingOperations"] = json!("file not found"),
-            Some(File::Failed(why) | File::Unreadable(why)) => {
-                operations["errorGettingOperations"] = json!(why);
-            }
-        }
+    let operations = operations::structured(facts.operation_counts(), facts.operations.as_ref());
+    if let Some(operations) = operations {
         value["backupItemOperations"] = operations;
     }
 }

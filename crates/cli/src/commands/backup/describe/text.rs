@@ -1,18 +1,14 @@
 //! The description of a backup for people, laid out as Velero lays it out.
 
 use bowline_api::{
-    files::{Findings, ResourceList, Results},
     names::annotation,
     v1::{BackupPhase, BackupStatus},
 };
 use kube::ResourceExt;
 
-use super::{
-    facts::{Facts, File},
-    operations, spec, volumes,
-};
+use super::{facts::Facts, spec, volumes};
 use crate::output::{
-    describe::{Colour, Describer},
+    describe::{Colour, Describer, operations, resources, results},
     time::Clock,
 };
 
@@ -23,7 +19,7 @@ pub(crate) fn describe(facts: &Facts, colour: Colour, clock: &Clock) -> String {
     d.metadata(&backup.metadata);
     d.blank();
     phase(&mut d, &backup.name_any(), &status);
-    spec::policies(&mut d, &backup.spec);
+    d.reference("Resource policies", backup.spec.resource_policy.as_ref());
     let global = backup.annotations().get(annotation::GLOBAL_VOLUME_POLICY);
     if let Some(name) = global.filter(|name| !name.is_empty()) {
         d.blank();
@@ -35,15 +31,15 @@ pub(crate) fn describe(facts: &Facts, colour: Colour, clock: &Clock) -> String {
     d.validation_errors(status.validation_errors.as_ref());
     d.blank();
     if let Some(file) = &facts.results {
-        results(&mut d, file, &status);
+        results::text(&mut d, file, facts.findings());
     }
     d.blank();
     spec::text(&mut d, &backup.spec);
     d.blank();
     progress(&mut d, &status);
-    operations::text(&mut d, facts, &status);
+    operations::text(&mut d, facts.operation_counts(), facts.operations.as_ref());
     if let Some(file) = &facts.resources {
-        resource_list(&mut d, file);
+        resources::text(&mut d, "backup", file);
         d.blank();
     }
     volumes::text(&mut d, facts);
@@ -88,56 +84,6 @@ fn phase(d: &mut Describer<'_>, name: &str, status: &BackupStatus) {
     }
 }
 
-fn results(d: &mut Describer<'_>, file: &File<Results>, status: &BackupStatus) {
-    let (warnings, errors) = (
-        status.warnings.unwrap_or_default(),
-        status.errors.unwrap_or_default(),
-    );
-    let mut both_failed = |verb: &str, why: &str| {
-        d.field(
-            0,
-            "Warnings",
-            format_args!("<error {verb} warnings: {why}>"),
-        );
-        d.blank();
-        d.field(0, "Errors", format_args!("<error {verb} errors: {why}>"));
-    };
-    match file {
-        File::Missing => {
-            d.field(0, "Errors", errors);
-            d.field(0, "Warnings", warnings);
-        }
-        File::Failed(why) => both_failed("getting", why),
-        File::Unreadable(why) => both_failed("decoding", why),
-        File::Found(results) => {
-            if warnings > 0 {
-                d.blank();
-                findings(d, "Warnings", &results.warnings);
-            }
-            if errors > 0 {
-                d.blank();
-                findings(d, "Errors", &results.errors);
-            }
-        }
-    }
-}
-
-fn findings(d: &mut Describer<'_>, heading: &str, findings: &Findings) {
-    let list = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
-    d.line(format_args!("{heading}:"));
-    d.list(1, "Velero", &list(&findings.velero));
-    d.list(1, "Cluster", &list(&findings.cluster));
-    match &findings.namespaces {
-        Some(namespaces) if !namespaces.is_empty() => {
-            d.line("\tNamespaces:");
-            for (namespace, messages) in namespaces {
-                d.list(2, namespace, messages);
-            }
-        }
-        _ => d.line("\tNamespaces: <none>"),
-    }
-}
-
 fn progress(d: &mut Describer<'_>, status: &BackupStatus) {
     let version = status.format_version.as_deref().unwrap_or_default();
     d.field(0, "Backup Format Version", version);
@@ -165,36 +111,6 @@ fn progress(d: &mut Describer<'_>, status: &BackupStatus) {
     d.field(0, total, progress.total_items.unwrap_or_default());
     d.field(0, done, progress.items_backed_up.unwrap_or_default());
     d.blank();
-}
-
-fn resource_list(d: &mut Describer<'_>, file: &File<ResourceList>) {
-    const LABEL: &str = "Resource List";
-    match file {
-        File::Missing => d.field(0, LABEL, "<backup resource list not found>"),
-        File::Failed(why) => {
-            d.field(
-                0,
-                LABEL,
-                format_args!("<error getting backup resource list: {why}>"),
-            );
-        }
-        File::Unreadable(why) => {
-            d.field(
-                0,
-                LABEL,
-                format_args!("<error reading backup resource list: {why}>"),
-            );
-        }
-        File::Found(list) => {
-            d.line("Resource List:");
-            for (kind, items) in list {
-                d.line(format_args!("\t{kind}:"));
-                for item in items {
-                    d.line(format_args!("\t\t- {item}"));
-                }
-            }
-        }
-    }
 }
 
 fn deletions(d: &mut Describer<'_>, facts: &Facts) {

@@ -1,17 +1,14 @@
 //! What became of the volumes of a backup: snapshots from the bucket's file, pod volumes from the
 //! cluster, where they are live.
 
-use std::collections::BTreeMap;
-
-use bowline_api::{
-    files::BackupVolumeInfo,
-    names::DATA_MOVER,
-    v1::{DataPathPhase, PodVolumeBackup},
-};
+use bowline_api::{files::BackupVolumeInfo, names::DATA_MOVER};
 use serde_json::{Value, json};
 
 use super::facts::{Facts, VolumeStep, Volumes};
-use crate::output::describe::Describer;
+use crate::output::describe::{
+    Describer,
+    pods::{self, Phases, PodVolume},
+};
 
 const MORE: &str = "specify --details for more information";
 const INCLUDED: &str = "included, specify --details for more information";
@@ -152,93 +149,17 @@ fn mover(name: String) -> String {
     }
 }
 
-fn pods(d: &mut Describer<'_>, volumes: &[PodVolumeBackup], details: bool) {
-    let Some(first) = volumes.first() else {
+fn pods(d: &mut Describer<'_>, volumes: &[PodVolume], details: bool) {
+    if volumes.is_empty() {
         d.line("\tPod Volume Backups: <none included>");
         return;
-    };
-    let uploader = uploader(first);
-    if !details {
-        d.line(format_args!("\tPod Volume Backups - {uploader} ({MORE}):"));
-        for (phase, group) in by_phase(volumes) {
-            d.field(2, &phase, group.len());
-        }
-        return;
     }
-    d.line(format_args!("\tPod Volume Backups - {uploader}:"));
-    for (phase, group) in by_phase(volumes) {
-        d.line(format_args!("\t\t{phase}:"));
-        for (pod, volumes) in by_pod(&group) {
-            d.line(format_args!("\t\t\t{pod}: {}", volumes.join(", ")));
-        }
+    let uploader = pods::uploader_of(volumes);
+    match details {
+        true => d.line(format_args!("\tPod Volume Backups - {uploader}:")),
+        false => d.line(format_args!("\tPod Volume Backups - {uploader} ({MORE}):")),
     }
-}
-
-fn uploader(volume: &PodVolumeBackup) -> String {
-    let uploader = volume.spec.uploader_type.as_ref();
-    uploader.map(ToString::to_string).unwrap_or_default()
-}
-
-/// Groups in the order of their headings; a phase we do not know comes last, under its own name.
-fn by_phase(volumes: &[PodVolumeBackup]) -> Vec<(String, Vec<&PodVolumeBackup>)> {
-    const ORDER: [&str; 8] = [
-        "Completed",
-        "Failed",
-        "Canceled",
-        "In Progress",
-        "Canceling",
-        "Prepared",
-        "Accepted",
-        "New",
-    ];
-    let mut groups: Vec<(String, Vec<&PodVolumeBackup>)> =
-        ORDER.map(|name| (name.to_owned(), Vec::new())).into();
-    for volume in volumes {
-        let phase = volume.status.as_ref().and_then(|s| s.phase.as_ref());
-        let heading = match phase {
-            Some(DataPathPhase::InProgress) => "In Progress",
-            Some(phase) if !phase.as_str().is_empty() => phase.as_str(),
-            _ => "New",
-        };
-        match groups.iter_mut().find(|(name, _)| name == heading) {
-            Some((_, group)) => group.push(volume),
-            None => groups.push((heading.to_owned(), vec![volume])),
-        }
-    }
-    groups.retain(|(_, group)| !group.is_empty());
-    groups
-}
-
-fn by_pod(volumes: &[&PodVolumeBackup]) -> BTreeMap<String, Vec<String>> {
-    let mut pods: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for volume in volumes {
-        let pod = &volume.spec.pod;
-        let name = |name: &Option<String>| name.clone().unwrap_or_default();
-        let key = format!("{}/{}", name(&pod.namespace), name(&pod.name));
-        pods.entry(key).or_default().push(decorated(volume));
-    }
-    pods.values_mut().for_each(|volumes| volumes.sort());
-    pods
-}
-
-/// The volume's name, and how far or how large it is.
-fn decorated(volume: &PodVolumeBackup) -> String {
-    let name = &volume.spec.volume;
-    let status = volume.status.clone().unwrap_or_default();
-    let progress = status.progress.unwrap_or_default();
-    let total = progress.total_bytes.unwrap_or_default();
-    let done = progress.bytes_done.unwrap_or_default();
-    let incremental = status.incremental_bytes.unwrap_or_default();
-    match status.phase {
-        Some(DataPathPhase::InProgress) if total != 0 => {
-            format!("{name} ({:.2}%)", done as f64 / total as f64 * 100.0)
-        }
-        Some(DataPathPhase::Completed) if incremental > 0 => {
-            format!("{name} (size: {total}, incremental size: {incremental})")
-        }
-        Some(DataPathPhase::Completed) if total > 0 => format!("{name} (size: {total})"),
-        _ => name.clone(),
-    }
+    Phases::OF_BACKUP.text(d, 2, volumes, details);
 }
 
 /// The value of `status.backupVolumes`.
@@ -349,21 +270,13 @@ fn structured_movement(info: &BackupVolumeInfo) -> Value {
     value
 }
 
-fn structured_pods(volumes: &[PodVolumeBackup], details: bool) -> Value {
-    let Some(first) = volumes.first() else {
+fn structured_pods(volumes: &[PodVolume], details: bool) -> Value {
+    if volumes.is_empty() {
         return json!("<none included>");
-    };
-    let group = |(phase, group): (String, Vec<&PodVolumeBackup>)| {
-        let value = match details {
-            false => json!(group.len()),
-            true => by_pod(&group)
-                .into_iter()
-                .map(|(pod, volumes)| json!({ pod: volumes.join(", ") }))
-                .collect(),
-        };
-        (phase, value)
-    };
-    let phases: Value = by_phase(volumes).into_iter().map(group).collect();
+    }
     // The key is misspelled by Velero, and scripts read it.
-    json!({ "uploderType": uploader(first), "podVolumeBackupsDetails": phases })
+    json!({
+        "uploderType": pods::uploader_of(volumes),
+        "podVolumeBackupsDetails": Phases::OF_BACKUP.structured(volumes, details),
+    })
 }
