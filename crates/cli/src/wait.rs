@@ -49,6 +49,8 @@ pub(crate) struct Step {
     pub(crate) warnings: u64,
     /// Errors so far, as far as the server tells.
     pub(crate) errors: u64,
+    /// What is being done, where the server tells.
+    pub(crate) stage: String,
     /// Whether it is over.
     pub(crate) is_over: bool,
 }
@@ -178,7 +180,11 @@ impl Display {
     fn show(&mut self, step: &Step, out: &mut dyn Write) -> std::io::Result<()> {
         match self {
             Self::Bar(bar) => {
-                bar.set_message(format!("{}{}", step.phase, step.troubles()));
+                let stage = match step.stage.as_str() {
+                    "" => String::new(),
+                    stage => format!(": {stage}"),
+                };
+                bar.set_message(format!("{}{stage}{}", step.phase, step.troubles()));
                 if bar.length().unwrap_or_default() != step.total {
                     bar.set_style(style(step.total));
                     bar.set_length(step.total);
@@ -255,6 +261,7 @@ mod tests {
             total,
             warnings: done / 5 * 2,
             errors: done / 5,
+            stage: String::new(),
             is_over,
         };
         let start = Instant::now();

@@ -22,6 +22,7 @@ mod namespace;
 mod owners;
 pub mod plan;
 pub mod select;
+pub mod source;
 pub mod spool;
 mod track;
 pub mod validate;
@@ -46,7 +47,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     action::RestoreItemAction,
     calls::Calls,
-    dry::{Dry, Plan},
+    dry::{Dry, Plan, Planned},
     item::{Asked, Run},
     modifier::Modifiers,
     plan::{DEFINITIONS, Priorities, Wave},
@@ -159,8 +160,23 @@ pub async fn run(job: Job, archive: Reader) -> Result<Outcome, Error> {
 /// Says what a restore would do, and does nothing.
 pub async fn rehearse(job: Job, archive: Reader) -> Result<Plan, Error> {
     let (run, waves) = prepare(job, archive, Some(Dry::default())).await?;
+    let order: Vec<String> = waves.iter().map(|wave| wave.kind.clone()).collect();
     restore(&run, waves).await?;
-    Ok(run.dry.map(|dry| dry.take()).unwrap_or_default())
+    let mut plan = run.dry.map(|dry| dry.take()).unwrap_or_default();
+    // What is brought along is of an earlier wave, or of none.
+    let rank = |kind: &str| order.iter().position(|name| name == kind);
+    plan.items.sort_by(|a, b| {
+        let key = |item: &Planned| {
+            (
+                rank(&item.resource),
+                item.namespace.clone(),
+                item.name.clone(),
+            )
+        };
+        key(a).cmp(&key(b))
+    });
+    plan.missing.sort();
+    Ok(plan)
 }
 
 /// Reads the archive and decides what comes when; nothing is touched.

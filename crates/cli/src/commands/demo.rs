@@ -2,6 +2,7 @@
 
 mod backup;
 mod node;
+mod restore;
 
 use std::{
     io::{IsTerminal, Write},
@@ -79,7 +80,9 @@ pub(crate) async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> 
     show(&client, out).await?;
     let bucket = args.into.unwrap_or_else(|| folder.path.join("backups"));
     let backups = backup::Server::start(&client, &bucket).await?;
-    backup::show(&client, &bucket, std::io::stdout().is_terminal(), out).await?;
+    let is_terminal = std::io::stdout().is_terminal();
+    backup::show(&client, &bucket, is_terminal, out).await?;
+    restore::show(&client, is_terminal, out).await?;
     writeln!(out, "Ready after {:.1} s.", began.elapsed().as_secs_f64())?;
 
     if !args.exit {
@@ -87,7 +90,7 @@ pub(crate) async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> 
         for words in [
             "get pods,pvc,services -n shop",
             "describe pod database-0 -n shop",
-            "get backups,backupstoragelocations -n velero",
+            "get backups,restores,backupstoragelocations -n velero",
         ] {
             writeln!(out, "  kubectl --server http://{address} {words}")?;
         }

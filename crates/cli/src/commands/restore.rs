@@ -3,6 +3,7 @@
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod describe;
+mod dry_run;
 pub(crate) mod get;
 pub(crate) mod logs;
 mod spec;

@@ -7,7 +7,6 @@
 
 mod finish;
 mod run;
-mod source;
 
 use std::{
     collections::{BTreeSet, HashSet},

@@ -128,6 +128,7 @@ impl Work for Backup {
             total: count(progress.total_items),
             warnings: count(status.warnings),
             errors: count(status.errors),
+            stage: String::new(),
         }
     }
 }
@@ -235,6 +236,7 @@ mod tests {
                 total: 9,
                 warnings: 2,
                 errors: 0,
+                stage: String::new(),
                 is_over,
             };
             assert_eq!(backup.step(), wanted);

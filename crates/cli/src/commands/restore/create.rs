@@ -4,12 +4,12 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{bail, ensure};
 use bowline_api::{
-    names::label,
+    names::{annotation, label},
     v1::{Backup, BackupPhase, Restore, RestorePhase},
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
 
-use super::{phase, spec::SpecArgs};
+use super::{dry_run, phase, spec::SpecArgs};
 use crate::{
     cluster::{Hinted, Plain},
     context::Context,
@@ -45,6 +45,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     metadata: MetadataArgs,
 
+    #[command(flatten)]
+    dry: dry_run::Args,
+
     /// Wait until the restore is finished; the exit code says how it ended
     #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", hide_default_value = true, value_parser = flags::truth,
@@ -73,6 +76,10 @@ pub(crate) async fn run(
     let client = ctx.client().await?;
     let source = args.source(&client, &ctx.namespace).await?;
     let restore = args.restore(source, &ctx.namespace, &ctx.clock());
+    if args.dry.dry_run {
+        let format = args.output.output;
+        return dry_run::run(&args.dry, restore, format, ctx, &client, out).await;
+    }
     if args.output.output.is_some() {
         output::print_one(restore, &args.output, out)?;
         return Ok(ExitCode::SUCCESS);
@@ -201,6 +208,11 @@ impl Work for Restore {
             total: count(progress.total_items),
             warnings: count(status.warnings),
             errors: count(status.errors),
+            stage: self
+                .annotations()
+                .get(annotation::RESTORE_STAGE)
+                .cloned()
+                .unwrap_or_default(),
         }
     }
 }
@@ -310,6 +322,7 @@ mod tests {
                 total: 9,
                 warnings: 3,
                 errors: 0,
+                stage: String::new(),
                 is_over,
             };
             assert_eq!(restore.step(), wanted);

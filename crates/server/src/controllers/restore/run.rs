@@ -18,7 +18,11 @@ use bowline_api::{
 use bowline_engine::{
     log::{About, Log, Written},
     progress::Progress,
-    restore::{self, Job, Outcome, Settings, plan, validate},
+    restore::{
+        self, Job, Outcome, Settings, plan,
+        source::{Installation, Source},
+        validate,
+    },
 };
 use bowline_vault::{
     Bucket,
@@ -35,7 +39,6 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use super::{
     super::{log_level, patiently, tell},
     finish, schedule,
-    source::{self, Source},
 };
 use crate::{Context, Error, Result, error::chain};
 
@@ -73,7 +76,8 @@ pub(super) async fn restore(
 /// Validates, and makes the restore if it may be made.
 async fn begin(ctx: &Arc<Context>, found: Restore, cancel: CancellationToken) -> Result<()> {
     let mut wanted = found.clone();
-    let source = source::find(ctx, &mut wanted).await?;
+    let source = installation(ctx).source(&mut wanted).await;
+    let source = source.map_err(Error::api("find what the restore refers to"))?;
     if !wanted
         .finalizers()
         .iter()
@@ -106,10 +110,18 @@ async fn begin(ctx: &Arc<Context>, found: Restore, cancel: CancellationToken) ->
     make(ctx, started, source, false, cancel).await
 }
 
+fn installation(ctx: &Context) -> Installation {
+    Installation {
+        client: ctx.client.clone(),
+        namespace: ctx.namespace.clone(),
+    }
+}
+
 /// Takes up a restore that a server was making when it died.
 async fn resume(ctx: &Arc<Context>, mut found: Restore, cancel: CancellationToken) -> Result<()> {
     tracing::info!(restore = %found.name_any(), "taken over from a server that is gone");
-    match source::refer(ctx, &mut found).await? {
+    let source = installation(ctx).refer(&mut found).await;
+    match source.map_err(Error::api("find what the restore refers to"))? {
         Ok(source) => make(ctx, found, source, true, cancel).await,
         Err(why) => fail(ctx, &found, &why).await,
     }
@@ -224,9 +236,11 @@ async fn objects(
         .status
         .as_ref()
         .and_then(|s| s.start_timestamp.as_ref());
-    let actions = source::actions(ctx, restore)
-        .await
-        .map_err(|why| format!("error getting restore item actions: {why}"))?;
+    let actions = installation(ctx).actions(restore).await;
+    let actions = actions.map_err(|error| {
+        let error = Error::api("read the configuration of restore item actions")(error);
+        error.chain()
+    })??;
     let job = Job {
         client: ctx.client.clone(),
         restore: Arc::new(restore.clone()),
