@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use bowline_api::names::label;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -347,6 +348,10 @@ fn merge(object: &mut Value, patch: &Value) {
 fn changes(kind: &str, from: &Value, to: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
     walk("", from, to, &mut changes);
+    // Those that a restore adds are no news.
+    let labels = [label::BACKUP_NAME, label::RESTORE_NAME];
+    let own = labels.map(|key| format!("/metadata/labels/{}", key.replace('/', "~1")));
+    changes.retain(|change| !own.contains(&change.path));
     for change in &mut changes {
         let secret = ["/data", "/stringData", "/metadata/annotations"]
             .iter()

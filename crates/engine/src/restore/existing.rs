@@ -85,6 +85,13 @@ impl Existing<'_> {
     pub(super) fn verdict(&self) -> Verdict {
         let mut live = plain(self.live);
         let wanted = plain(self.wanted);
+        // A claim that would get a new volume may have one.
+        if self.kind == "persistentvolumeclaims"
+            && wanted["spec"]["volumeName"].is_null()
+            && let Some(spec) = live["spec"].as_object_mut()
+        {
+            spec.remove("volumeName");
+        }
         let updates = self.policy == Some(&ExistingResourcePolicy::Update);
         let had = live["metadata"]["labels"].clone();
         for key in [label::BACKUP_NAME, label::RESTORE_NAME] {
@@ -109,10 +116,8 @@ impl Existing<'_> {
         if !updates {
             return Verdict::Differs;
         }
-        let mut before = plain(self.live);
-        if before["metadata"]["labels"].is_null() {
-            map(&mut before, "labels");
-        }
+        let mut before = live;
+        before["metadata"]["labels"] = had;
         merge_patch(&before, &wanted).map_or(Verdict::Same, Verdict::Patch)
     }
 }
@@ -208,5 +213,130 @@ pub(super) fn is_over(kind: &str, object: &Value) -> bool {
         ),
         "jobs.batch" => !object["status"]["completionTime"].is_null(),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(kind: &str, live: Value, wanted: Value, pristine: Value, policy: &str) -> Verdict {
+        let policy = (!policy.is_empty()).then(|| ExistingResourcePolicy::from(policy));
+        Existing {
+            kind,
+            live: &live,
+            wanted: &wanted,
+            pristine: &pristine,
+            policy: policy.as_ref(),
+        }
+        .verdict()
+    }
+
+    fn labelled(mut object: Value) -> Value {
+        object["metadata"]["labels"][label::BACKUP_NAME] = json!("b");
+        object["metadata"]["labels"][label::RESTORE_NAME] = json!("r");
+        object
+    }
+
+    #[test]
+    fn what_nobody_touched_is_the_same() {
+        let stored = json!({"metadata": {"name": "p", "uid": "old", "managedFields": [1]}, "spec": {"nodeName": "n", "a": 1}, "status": {"x": 1}});
+        let wanted = labelled(json!({"metadata": {"name": "p"}, "spec": {"a": 1}}));
+        let live = json!({"metadata": {"name": "p", "uid": "new", "managedFields": [2], "labels": {}}, "spec": {"nodeName": "n", "a": 1}});
+        assert_eq!(
+            verdict("pods", live.clone(), wanted.clone(), stored.clone(), ""),
+            Verdict::Same
+        );
+        let labels = json!({"metadata": {"labels": {"velero.io/backup-name": "b", "velero.io/restore-name": "r"}}});
+        assert_eq!(
+            verdict(
+                "pods",
+                live.clone(),
+                wanted.clone(),
+                stored.clone(),
+                "update"
+            ),
+            Verdict::Label(labels)
+        );
+        let mut moved = live;
+        moved["spec"]["nodeName"] = json!("m");
+        assert_eq!(
+            verdict("pods", moved, wanted, stored, "none"),
+            Verdict::Differs
+        );
+    }
+
+    #[test]
+    fn a_claim_may_have_got_a_volume() {
+        let claim = |volume: Value| json!({"metadata": {"name": "c"}, "spec": {"volumeName": volume, "size": 1}});
+        let wanted = labelled(json!({"metadata": {"name": "c"}, "spec": {"size": 1}}));
+        let kind = "persistentvolumeclaims";
+        assert_eq!(
+            verdict(
+                kind,
+                claim(json!("new")),
+                wanted.clone(),
+                claim(json!("old")),
+                ""
+            ),
+            Verdict::Same
+        );
+        let mut larger = claim(json!("new"));
+        larger["spec"]["size"] = json!(2);
+        assert_eq!(
+            verdict(
+                kind,
+                larger.clone(),
+                wanted.clone(),
+                claim(json!("old")),
+                ""
+            ),
+            Verdict::Differs
+        );
+        // The volume it has is not taken from it.
+        let Verdict::Patch(patch) = verdict(kind, larger, wanted, claim(json!("old")), "update")
+        else {
+            panic!("it differs");
+        };
+        assert_eq!(patch["spec"], json!({"size": 1}));
+    }
+
+    #[test]
+    fn an_update_removes_what_the_backup_does_not_have() {
+        let live = json!({"metadata": {"name": "c"}, "data": {"a": "1", "more": "2"}});
+        let stored = json!({"metadata": {"name": "c"}, "data": {"a": "1"}});
+        let Verdict::Patch(patch) = verdict(
+            "configmaps",
+            live,
+            labelled(stored.clone()),
+            stored,
+            "update",
+        ) else {
+            panic!("it differs");
+        };
+        assert_eq!(patch["data"], json!({"more": null}));
+        assert_eq!(patch["metadata"]["labels"]["velero.io/restore-name"], "r");
+    }
+
+    #[test]
+    fn own_work_is_recognised_by_label_and_age() {
+        let started = "2026-01-01T10:00:00.5Z".parse().unwrap();
+        let wanted = labelled(json!({}));
+        let live = |restore: &str, made: &str| json!({"metadata": {"labels": {"velero.io/restore-name": restore}, "creationTimestamp": made}});
+        assert!(is_ours(
+            &live("r", "2026-01-01T10:00:00Z"),
+            &wanted,
+            started
+        ));
+        assert!(!is_ours(
+            &live("r", "2026-01-01T09:59:59Z"),
+            &wanted,
+            started
+        ));
+        assert!(!is_ours(
+            &live("other", "2026-01-01T10:00:01Z"),
+            &wanted,
+            started
+        ));
     }
 }

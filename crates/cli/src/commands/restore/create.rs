@@ -46,7 +46,7 @@ pub(crate) struct Args {
     metadata: MetadataArgs,
 
     #[command(flatten)]
-    dry: dry_run::Args,
+    dry: dry_run::DryRunArgs,
 
     /// Wait until the restore is finished; the exit code says how it ended
     #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "true",

@@ -46,7 +46,7 @@ const PIECE: usize = 64 * 1024;
 
 /// Where the archive comes from.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub(super) struct Args {
+pub(super) struct DryRunArgs {
     /// Show what would happen to each object, and do nothing; the exit code says whether the restore
     /// would be clean
     #[arg(long)]
@@ -60,7 +60,7 @@ pub(super) struct Args {
 
 /// Makes the plan and shows it.
 pub(super) async fn run(
-    args: &Args,
+    args: &DryRunArgs,
     mut restore: Restore,
     format: Option<Format>,
     ctx: &Context,
