@@ -10,6 +10,7 @@ mod faults;
 mod hooks;
 mod killed;
 mod pods;
+mod rehearsal;
 mod stores;
 mod velero;
 
@@ -54,6 +55,9 @@ pub const ALL: &[Scenario] = &[
     }),
     on(API, "restored-four-ways", |scene| {
         Box::pin(exchange::four_ways(scene))
+    }),
+    on(API, "rehearsals-come-true", |scene| {
+        Box::pin(rehearsal::comes_true(scene))
     }),
     on(API, "velero-cli-on-ours", |scene| {
         Box::pin(command_lines::velero_on_ours(scene))

@@ -25,6 +25,8 @@ const CALM: u32 = 64;
 /// A call that fails in passing is sent again, so many times.
 const TRIES: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(100);
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// The cluster, taken at its own pace.
@@ -79,24 +81,13 @@ impl Calls {
         collection: &str,
         object: &Value,
         manager: Option<&str>,
-        dry: bool,
     ) -> Result<Head, kube::Error> {
-        let mut path = collection.to_owned();
-        let mut sign = '?';
-        for (key, value) in [("fieldManager", manager), ("dryRun", dry.then_some("All"))] {
-            if let Some(value) = value {
-                path.push_str(&format!("{sign}{key}={}", escape(value)));
-                sign = '&';
-            }
-        }
+        let path = match manager {
+            Some(manager) => format!("{collection}?fieldManager={}", escape(manager)),
+            None => collection.to_owned(),
+        };
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
-        if dry {
-            return self
-                .call(Method::POST, &path, "application/json", body)
-                .await;
-        }
-        self.write(what, Method::POST, &path, "application/json", body)
-            .await
+        self.write(what, Method::POST, &path, JSON, body).await
     }
 
     /// Merges a patch into an object.
@@ -107,8 +98,27 @@ impl Calls {
         patch: &Value,
     ) -> Result<Head, kube::Error> {
         let body = serde_json::to_vec(patch).map_err(kube::Error::SerdeError)?;
-        let kind = "application/merge-patch+json";
-        self.write(what, Method::PATCH, path, kind, body).await
+        self.write(what, Method::PATCH, path, MERGE, body).await
+    }
+
+    /// Tries a patch, without doing it.
+    pub(super) async fn try_patch(&self, path: &str, patch: &Value) -> Result<(), kube::Error> {
+        let body = serde_json::to_vec(patch).map_err(kube::Error::SerdeError)?;
+        let path = format!("{path}?dryRun=All");
+        let tried = self.call::<Head>(Method::PATCH, &path, MERGE, body).await;
+        tried.map(drop)
+    }
+
+    /// Tries to create an object, without doing it.
+    pub(super) async fn try_create(
+        &self,
+        collection: &str,
+        object: &Value,
+    ) -> Result<(), kube::Error> {
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        let path = format!("{collection}?dryRun=All");
+        let tried = self.call::<Head>(Method::POST, &path, JSON, body).await;
+        tried.map(drop)
     }
 
     /// Replaces an object.
@@ -119,8 +129,7 @@ impl Calls {
         object: &Value,
     ) -> Result<Head, kube::Error> {
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
-        self.write(what, Method::PUT, path, "application/json", body)
-            .await
+        self.write(what, Method::PUT, path, JSON, body).await
     }
 
     async fn write(

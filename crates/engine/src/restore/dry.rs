@@ -7,14 +7,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    calls::Write,
     existing::Verdict,
     item::{End, Ready, Run},
     message, namespace,
     plan::DEFINITIONS,
     track::Key,
 };
-use crate::discovery::Resource;
 
 /// What stands for a value that must not be shown.
 const HIDDEN: &str = "***";
@@ -208,58 +206,49 @@ impl Run {
         if namespace == namespace::State::Missing {
             return Step::Create;
         }
-        let refused = |error: &kube::Error| Step::Refused {
-            why: message(error),
-        };
-        let name = ready.wanted["metadata"]["name"]
-            .as_str()
-            .unwrap_or_default();
-        match self
-            .calls
-            .get(&resource.object_path(&key.namespace, name))
-            .await
-        {
-            Ok(Some(live)) => self.compared(key, ready, &live),
-            Ok(None) => match self.try_create(&resource, key, ready).await {
-                Ok(()) => Step::Create,
-                Err(error) => refused(&error),
-            },
-            Err(error) => refused(&error),
-        }
-    }
-
-    fn compared(&self, key: &Key, ready: &Ready, live: &Value) -> Step {
-        let mut wanted = ready.wanted.clone();
-        let mut before = live.clone();
-        super::existing::forget(&mut before);
-        super::existing::forget(&mut wanted);
-        let changes = || changes(&key.kind, &before, &wanted);
-        match self.verdict(key, ready, live) {
-            Verdict::Same | Verdict::Label(_) => Step::Unchanged,
-            Verdict::Patch(patch) => {
-                let mut after = before.clone();
-                merge(&mut after, &patch);
-                super::existing::forget(&mut after);
-                Step::Update {
-                    changes: self::changes(&key.kind, &before, &after),
-                }
+        let name = ready.wanted["metadata"]["name"].as_str();
+        let path = resource.object_path(&key.namespace, name.unwrap_or_default());
+        let tried = match self.calls.get(&path).await {
+            Ok(Some(live)) => self.compared(key, ready, &live, &path).await,
+            Ok(None) => {
+                let collection = resource.path(resource.namespaced.then_some(&*key.namespace));
+                let tried = self.calls.try_create(&collection, &ready.wanted).await;
+                tried.map(|()| Step::Create)
             }
-            Verdict::Differs => Step::Conflict { changes: changes() },
-        }
+            Err(error) => Err(error),
+        };
+        tried.unwrap_or_else(|error| Step::Refused {
+            why: message(&error),
+        })
     }
 
-    async fn try_create(
+    async fn compared(
         &self,
-        resource: &Resource,
         key: &Key,
         ready: &Ready,
-    ) -> Result<(), kube::Error> {
-        let collection = resource.path(resource.namespaced.then_some(&*key.namespace));
-        let what = Write("rehearse");
-        let tried = self
-            .calls
-            .create(what, &collection, &ready.wanted, None, true);
-        tried.await.map(|_| ())
+        live: &Value,
+        path: &str,
+    ) -> Result<Step, kube::Error> {
+        let mut before = live.clone();
+        super::existing::forget(&mut before);
+        Ok(match self.verdict(key, ready, live) {
+            Verdict::Same | Verdict::Label(_) => Step::Unchanged,
+            Verdict::Patch(patch) => {
+                self.calls.try_patch(path, &patch).await?;
+                let mut after = before.clone();
+                merge(&mut after, &patch);
+                Step::Update {
+                    changes: changes(&key.kind, &before, &after),
+                }
+            }
+            Verdict::Differs => {
+                let mut wanted = ready.wanted.clone();
+                super::existing::forget(&mut wanted);
+                Step::Conflict {
+                    changes: changes(&key.kind, &before, &wanted),
+                }
+            }
+        })
     }
 
     async fn lacks(&self, class: &Class) -> bool {

@@ -425,7 +425,7 @@ impl Run {
         let what = Write("create object");
         let created = self
             .calls
-            .create(what, &collection, &ready.wanted, maker, false)
+            .create(what, &collection, &ready.wanted, maker)
             .await;
         let refused = match created {
             Ok(head) => return self.after(key, &object_path, ready, head.metadata).await,

@@ -112,7 +112,7 @@ impl Run {
         let what = Write("create namespace");
         match self
             .calls
-            .create(what, "/api/v1/namespaces", &object, None, false)
+            .create(what, "/api/v1/namespaces", &object, None)
             .await
         {
             Ok(_) => {
