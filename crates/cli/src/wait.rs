@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::bail;
 use futures::{StreamExt, pin_mut};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use kube::{
     Api, ResourceExt,
     api::PostParams,
@@ -212,14 +212,17 @@ impl Display {
 fn style(total: u64) -> ProgressStyle {
     let template = match total {
         0 => "{spinner} {msg} {elapsed}",
-        _ => "{spinner} {msg} [{wide_bar}] {pos}/{len} items {percent}% {rate}/s {eta} left",
+        _ => "{spinner} {msg} [{wide_bar}] {pos}/{len} items {percent}% {pace}",
     };
     let style = ProgressStyle::with_template(template);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
-        let _ = write!(text, "{:.0}", state.per_sec());
+    let pace = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+        if state.pos() > 0 {
+            let left = HumanDuration(state.eta());
+            let _ = write!(text, "{:.0}/s {left:#} left", state.per_sec());
+        }
     };
-    style.with_key("rate", rate).progress_chars("=> ")
+    style.with_key("pace", pace).progress_chars("=> ")
 }
 
 /// Decides which steps are worth a line.

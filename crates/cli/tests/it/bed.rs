@@ -136,7 +136,8 @@ impl Bed {
             let events = watcher::watcher(requests.clone(), watcher::Config::default());
             let mut fresh = events.default_backoff().applied_objects().boxed();
             while let Some(request) = fresh.next().await {
-                let request = request.unwrap();
+                // Objects that are loaded meanwhile end the watch; it begins anew by itself.
+                let Ok(request) = request else { continue };
                 let status = request.status.clone().unwrap_or_default();
                 if status.download_url.is_none() {
                     let target = &request.spec.target;
