@@ -8,10 +8,13 @@ use bowline_api::{
         CLOUD_CREDENTIALS_KEY, CLOUD_CREDENTIALS_SECRET, DEFAULT_LOCATION, DEFAULT_NAMESPACE,
         SERVER,
     },
-    v1::{BackupStorageLocation, BackupStorageLocationPhase},
+    v1::{BackupStorageLocation, BackupStorageLocationPhase, Restore},
 };
 use jiff::Timestamp;
-use kube::Api;
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
 use serde_json::json;
 
 use crate::{
@@ -174,6 +177,7 @@ pub fn crds_of_velero(scene: &Scene) -> Command {
 
 /// Removes Velero's namespace and CRDs, and with them every object of its kinds.
 pub async fn remove(scene: &Scene) -> anyhow::Result<()> {
+    release(scene).await?;
     for what in [
         [
             "delete",
@@ -191,6 +195,25 @@ pub async fn remove(scene: &Scene) -> anyhow::Result<()> {
         ],
     ] {
         scene.kubectl(&what).await?;
+    }
+    Ok(())
+}
+
+/// Lets restores go that a server would have let go, if there were one.
+async fn release(scene: &Scene) -> anyhow::Result<()> {
+    let restores: Api<Restore> = Api::namespaced(scene.client(), DEFAULT_NAMESPACE);
+    let found = match restores.list(&ListParams::default()).await {
+        Ok(found) => found,
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+        Err(error) => return Err(error).context("list restores"),
+    };
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    for restore in found {
+        let name = restore.name_any();
+        match restores.patch(&name, &PatchParams::default(), &free).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            done => drop(done.with_context(|| format!("let restore {name} go"))?),
+        }
     }
     Ok(())
 }

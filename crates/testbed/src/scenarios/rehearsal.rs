@@ -130,11 +130,6 @@ async fn rehearse(
     );
     ensure!(versions().await? == before, "a restore was made");
     let items = value["items"].as_array().context("no items")?;
-    for item in items {
-        if item["resource"] == "persistentvolumeclaims" {
-            eprintln!("DEBUG {item}");
-        }
-    }
     let text = |item: &Value, key: &str| item[key].as_str().unwrap_or_default().to_owned();
     let plan = items.iter().map(|item| {
         let key = key(
