@@ -59,8 +59,16 @@ pub(super) async fn show(
         .context("create the restore")?;
     let ended = wait::until_over(restores, NAME, is_terminal, out).await?;
     let status = ended.status.clone().unwrap_or_default();
-    if status.phase != Some(RestorePhase::Completed) {
-        bail!("restore {} ended as {status:?}", ended.name_any());
+    let phase = status.phase.clone().unwrap_or_default();
+    if phase != RestorePhase::Completed {
+        let why = status
+            .failure_reason
+            .or_else(|| status.validation_errors.map(|e| e.join("; ")));
+        bail!(
+            "restore {} ended {phase}: {}",
+            ended.name_any(),
+            why.unwrap_or_default()
+        );
     }
     let progress = status.progress.unwrap_or_default();
     let items = progress.items_restored.unwrap_or_default();
