@@ -33,6 +33,8 @@ pub enum When {
     Always,
     /// The first so many times.
     First(u64),
+    /// Each time but the first so many times.
+    After(u64),
     /// Every so many times, by chance.
     OneIn(u64),
 }
@@ -42,6 +44,8 @@ pub enum When {
 pub enum Fault {
     /// An answer with this code instead of the real one; the request is not carried out.
     Status(u16),
+    /// The same with a message, as admission has it.
+    Refuse(u16, &'static str),
     /// 429 with this many seconds in `Retry-After`.
     Throttle(u64),
     /// The answer comes late.
@@ -80,6 +84,7 @@ impl Faults {
             let strikes = match rule.when {
                 When::Always => true,
                 When::First(n) => *count <= n,
+                When::After(n) => *count > n,
                 When::OneIn(n) => next(&mut self.random).is_multiple_of(n.max(1)),
             };
             if strikes {
@@ -102,15 +107,12 @@ fn next(state: &mut u64) -> u64 {
 pub(crate) fn instead(fault: Fault) -> Option<Response<AnswerBody>> {
     match fault {
         Fault::Status(code) => {
-            let reason = match code {
-                403 => "Forbidden",
-                404 => "NotFound",
-                409 => "Conflict",
-                503 => "ServiceUnavailable",
-                504 => "Timeout",
-                _ => "InternalError",
-            };
+            let reason = reason(code);
             let status = Status::new(code, reason, format!("injected fault: {reason}"));
+            Some(Answer::from(status).into_response())
+        }
+        Fault::Refuse(code, message) => {
+            let status = Status::new(code, reason(code), message.to_owned());
             Some(Answer::from(status).into_response())
         }
         Fault::Throttle(seconds) => {
@@ -124,6 +126,18 @@ pub(crate) fn instead(fault: Fault) -> Option<Response<AnswerBody>> {
             Some(response)
         }
         Fault::Delay(_) | Fault::Cut(_) | Fault::Lost => None,
+    }
+}
+
+fn reason(code: u16) -> &'static str {
+    match code {
+        403 => "Forbidden",
+        404 => "NotFound",
+        409 => "Conflict",
+        422 => "Invalid",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "InternalError",
     }
 }
 

@@ -5,9 +5,17 @@ use std::{fmt, path::Path, time::Duration};
 use anyhow::{Context, bail};
 use kube::{
     Client, Config,
+    client::{ClientBuilder, retry::RetryPolicy},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use reqwest::header::{HeaderValue, USER_AGENT};
+use tower::{buffer::BufferLayer, retry::RetryLayer};
+
+/// How often a call is sent again when the API server is busy or behind something that is, and the
+/// pauses between. All that is seconds: whoever can wait longer knows better how.
+const AGAIN: (Duration, Duration, u32) = (Duration::from_millis(50), Duration::from_secs(2), 6);
+/// Calls that may wait for their turn.
+const WAITING: usize = 1024;
 
 /// A client for the named file and context, or for what the environment offers.
 pub(crate) async fn connect(
@@ -42,7 +50,18 @@ pub(crate) async fn connect(
     // A peer that has gone without a word; watches end before that, by themselves.
     config.read_timeout = Some(Duration::from_secs(300));
     config.reset_reader_on_write = true;
-    Ok(Client::try_from(config)?)
+    patient(config)
+}
+
+/// A client with our patience; the library's own goes on for minutes, without a word.
+fn patient(mut config: Config) -> anyhow::Result<Client> {
+    config.default_retry = false;
+    let (least, most, times) = AGAIN;
+    let again = RetryPolicy::new(least, most, times, true)?;
+    let client = ClientBuilder::try_from(config)?
+        .with_layer(&BufferLayer::new(WAITING))
+        .with_layer(&RetryLayer::new(again));
+    Ok(client.build())
 }
 
 /// Results of API calls, with refusals in the API server's own words.

@@ -88,9 +88,9 @@ pub struct Job {
     pub log: Log,
     /// Ends the run early.
     pub cancel: CancellationToken,
-    /// When it began, and whether another server began it.
-    pub started: jiff::Timestamp,
-    /// See `started`.
+    /// When the restore came into being, by the cluster's clock: what it makes is not older.
+    pub since: jiff::Timestamp,
+    /// Whether another server began it.
     pub resumed: bool,
 }
 
@@ -246,7 +246,7 @@ async fn prepare(job: Job, archive: Reader, dry: Option<Dry>) -> Result<(Run, Ve
         namespaces: namespace::Namespaces::default(),
         anew: Default::default(),
         operations: Default::default(),
-        started: job.started,
+        since: job.since,
         resumed: job.resumed,
         dry,
     };

@@ -14,12 +14,12 @@ use serde_json::Value;
 
 use crate::bed::Bucket;
 
-/// The files of a backup.
+/// The files of a backup or restore.
 #[derive(Debug, Default)]
 pub struct Contents {
     /// The archive's files by path: JSON, or a text.
     pub archive: BTreeMap<String, Value>,
-    /// The other files, by what follows the backup's name, unpacked.
+    /// The other files, by what follows the name, unpacked.
     pub files: BTreeMap<String, Value>,
 }
 
@@ -27,9 +27,21 @@ impl Contents {
     /// Reads all of a backup.
     pub fn read(bucket: &Bucket, backup: &str) -> anyhow::Result<Self> {
         let folder = bucket.folder().join("backups").join(backup);
+        Self::of(&folder, |name| name.strip_prefix(backup))
+    }
+
+    /// Reads what a restore left in the bucket.
+    pub fn of_restore(bucket: &Bucket, restore: &str) -> anyhow::Result<Self> {
+        let folder = bucket.folder().join("restores").join(restore);
+        Self::of(&folder, |name| {
+            let plain = name.strip_prefix("restore-").unwrap_or(name);
+            plain.strip_prefix(restore)
+        })
+    }
+
+    fn of(folder: &Path, suffix: impl Fn(&str) -> Option<&str>) -> anyhow::Result<Self> {
         let mut contents = Self::default();
-        let entries =
-            fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))?;
+        let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
         for entry in entries {
             let path = entry?.path();
             let name = path
@@ -37,7 +49,7 @@ impl Contents {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            let suffix = name.strip_prefix(backup).unwrap_or(&name).to_owned();
+            let suffix = suffix(&name).unwrap_or(&name).to_owned();
             if suffix == ".tar.gz" {
                 contents.archive = archive(&path)?;
                 contents.files.insert(suffix, Value::Null);

@@ -25,6 +25,7 @@ pub mod leftovers;
 pub mod measure;
 pub mod peer;
 pub mod proxy;
+pub mod relay;
 pub mod requirements;
 pub mod run;
 pub mod scenarios;

@@ -10,6 +10,7 @@ mod faults;
 mod hooks;
 mod killed;
 mod pods;
+mod progress;
 mod rehearsal;
 mod stores;
 mod velero;
@@ -47,6 +48,9 @@ pub const ALL: &[Scenario] = &[
     on(&[Mode::Embedded], "backup-faults", |scene| {
         Box::pin(faults::are_survived(scene))
     }),
+    on(&[Mode::Embedded], "restore-faults", |scene| {
+        Box::pin(faults::restore::are_survived(scene))
+    }),
     on(&[Mode::Embedded], "stores-behave", |scene| {
         Box::pin(stores::behave(scene))
     }),
@@ -59,6 +63,9 @@ pub const ALL: &[Scenario] = &[
     on(API, "rehearsals-come-true", |scene| {
         Box::pin(rehearsal::comes_true(scene))
     }),
+    on(API, "restore-progress", |scene| {
+        Box::pin(progress::is_told(scene))
+    }),
     on(API, "velero-cli-on-ours", |scene| {
         Box::pin(command_lines::velero_on_ours(scene))
     }),
@@ -67,6 +74,9 @@ pub const ALL: &[Scenario] = &[
     }),
     on(API, "killed-in-the-middle", |scene| {
         Box::pin(killed::in_the_middle(scene))
+    }),
+    on(API, "restore-killed", |scene| {
+        Box::pin(killed::restore::in_the_middle(scene))
     }),
     on(API, "two-servers", |scene| {
         Box::pin(killed::two_servers(scene))

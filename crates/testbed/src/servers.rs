@@ -6,13 +6,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use bowline_api::{
     names::{DEFAULT_LOCATION, DEFAULT_NAMESPACE},
-    v1::{Backup, BackupPhase, BackupStorageLocation, BackupStorageLocationPhase},
+    v1::{
+        Backup, BackupPhase, BackupStorageLocation, BackupStorageLocationPhase, Restore,
+        RestorePhase,
+    },
 };
 use futures::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{Process, peer, scene::Scene, wait_for};
@@ -163,18 +168,7 @@ impl Ended {
 
 /// Makes a backup of this spec, without waiting for more.
 pub async fn create_backup(client: &Client, name: &str, spec: &Value) -> anyhow::Result<Backup> {
-    let backups: Api<Backup> = Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
-    let object = json!({
-        "apiVersion": "velero.io/v1",
-        "kind": "Backup",
-        "metadata": { "name": name, "namespace": DEFAULT_NAMESPACE },
-        "spec": spec,
-    });
-    let object = serde_json::from_value(object)?;
-    backups
-        .create(&PostParams::default(), &object)
-        .await
-        .with_context(|| format!("create backup {name}"))
+    create(client, "Backup", name, spec).await
 }
 
 /// Makes a backup of this spec and watches it to its end.
@@ -188,54 +182,119 @@ pub async fn back_up(client: &Client, name: &str, spec: &Value) -> anyhow::Resul
     })
 }
 
-/// Watches a backup until its last phase.
-pub async fn ended(client: &Client, from: &Backup, limit: Duration) -> anyhow::Result<Backup> {
-    let name = from.name_any();
+/// Makes a restore of this spec, without waiting for more.
+pub async fn create_restore(client: &Client, name: &str, spec: &Value) -> anyhow::Result<Restore> {
+    create(client, "Restore", name, spec).await
+}
+
+async fn create<K: Over>(
+    client: &Client,
+    kind: &str,
+    name: &str,
+    spec: &Value,
+) -> anyhow::Result<K> {
+    let object = json!({
+        "apiVersion": "velero.io/v1",
+        "kind": kind,
+        "metadata": { "name": name, "namespace": DEFAULT_NAMESPACE },
+        "spec": spec,
+    });
+    let object: K = serde_json::from_value(object)?;
+    let api: Api<K> = Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
+    api.create(&PostParams::default(), &object)
+        .await
+        .with_context(|| format!("create {kind} {name}"))
+}
+
+/// What has a last phase.
+pub trait Over:
+    kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + std::fmt::Debug
+    + serde::Serialize
+    + DeserializeOwned
+{
+    /// Whether it has come to it.
+    fn is_over(&self) -> bool;
+
+    /// How it stands, for a message.
+    fn shown(&self) -> String {
+        let object = serde_json::to_value(self).unwrap_or_default();
+        object["status"].to_string()
+    }
+}
+
+impl Over for Backup {
+    fn is_over(&self) -> bool {
+        let phase = self.status.as_ref().and_then(|s| s.phase.as_ref());
+        matches!(
+            phase,
+            Some(
+                BackupPhase::Completed
+                    | BackupPhase::PartiallyFailed
+                    | BackupPhase::Failed
+                    | BackupPhase::FailedValidation
+            )
+        )
+    }
+}
+
+impl Over for Restore {
+    fn is_over(&self) -> bool {
+        let phase = self.status.as_ref().and_then(|s| s.phase.as_ref());
+        matches!(
+            phase,
+            Some(
+                RestorePhase::Completed
+                    | RestorePhase::PartiallyFailed
+                    | RestorePhase::Failed
+                    | RestorePhase::FailedValidation
+            )
+        )
+    }
+}
+
+/// Watches a backup or restore until its last phase.
+pub async fn ended<K: Over>(client: &Client, from: &K, limit: Duration) -> anyhow::Result<K> {
     let mut last = from.clone();
-    match tokio::time::timeout(limit, follow(client, &mut last)).await {
+    match tokio::time::timeout(limit, follow(client, &mut last, |_| {})).await {
         Ok(done) => done.map(|()| last),
         Err(_) => bail!(
-            "backup {name} has not ended after {} s: {}",
+            "{} has not ended after {} s: {}",
+            from.name_any(),
             limit.as_secs(),
-            serde_json::to_string(&last.status)?
+            last.shown()
         ),
     }
 }
 
-async fn follow(client: &Client, last: &mut Backup) -> anyhow::Result<()> {
+/// Watches a backup or restore until its last phase, and shows every state of it that is seen.
+pub async fn follow<K: Over>(
+    client: &Client,
+    last: &mut K,
+    mut see: impl FnMut(&K),
+) -> anyhow::Result<()> {
     let name = last.name_any();
-    let backups: Api<Backup> = Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
+    let api: Api<K> = Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
     let only = WatchParams::default().fields(&format!("metadata.name={name}"));
-    while !is_over(last) {
+    while !last.is_over() {
         let version = last.resource_version().unwrap_or_default();
-        let mut changes = backups.watch(&only, &version).await?.boxed();
+        let mut changes = api.watch(&only, &version).await?.boxed();
         while let Some(change) = changes.next().await {
             match change {
                 Ok(WatchEvent::Added(new) | WatchEvent::Modified(new)) => *last = new,
-                Ok(WatchEvent::Deleted(_)) => bail!("backup {name} was deleted"),
-                Ok(WatchEvent::Bookmark(_)) => {}
+                Ok(WatchEvent::Deleted(_)) => bail!("{name} was deleted"),
+                Ok(WatchEvent::Bookmark(_)) => continue,
                 Ok(WatchEvent::Error(_)) | Err(_) => {
-                    *last = backups.get(&name).await?;
+                    *last = api.get(&name).await?;
                     break;
                 }
             }
-            if is_over(last) {
+            see(last);
+            if last.is_over() {
                 break;
             }
         }
     }
     Ok(())
-}
-
-fn is_over(backup: &Backup) -> bool {
-    let phase = backup.status.as_ref().and_then(|s| s.phase.as_ref());
-    matches!(
-        phase,
-        Some(
-            BackupPhase::Completed
-                | BackupPhase::PartiallyFailed
-                | BackupPhase::Failed
-                | BackupPhase::FailedValidation
-        )
-    )
 }

@@ -1,6 +1,9 @@
 //! The client itself: its configuration file, versions, completion, usage.
 
+use std::time::Duration;
+
 use bowline_api::v1::ServerStatusRequest;
+use bowline_apiserver::{Fault, Rule, When};
 use futures::StreamExt;
 use kube::{
     Api, ResourceExt,
@@ -10,6 +13,23 @@ use kube::{
 use serde_json::json;
 
 use crate::bed::Bed;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_cluster_is_asked_again_and_a_dead_one_not_for_ever() {
+    let bed = Bed::start().await;
+    let down = |when| Rule {
+        method: None,
+        path: "/backups".to_owned(),
+        when,
+        fault: Fault::Status(503),
+    };
+    bed.server.set_faults(vec![down(When::First(3))], 1);
+    bed.run(&["backup", "get"]).await.well();
+    bed.server.set_faults(vec![down(When::Always)], 1);
+    let told = tokio::time::timeout(Duration::from_secs(60), bed.run(&["backup", "get"])).await;
+    let told = told.expect("it gives up").refused();
+    assert!(told.contains("ServiceUnavailable"), "{told}");
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_configuration_file_is_kept_and_used() {

@@ -24,6 +24,8 @@ const MOST: usize = 16;
 const CALM: u32 = 64;
 /// A call that fails in passing is sent again, so many times.
 const TRIES: u32 = 8;
+/// One that the API server stumbles over may only seem to; so many times.
+const STUMBLES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(100);
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
@@ -171,7 +173,7 @@ impl Calls {
                     self.pace.well();
                     return Ok(object);
                 }
-                Err(error) if tries < TRIES && is_passing(&error) => {
+                Err(error) if tries < most(&error) => {
                     if is_busy(&error) {
                         self.pace.slower();
                     }
@@ -195,14 +197,18 @@ fn is_busy(error: &kube::Error) -> bool {
     status(error).is_some_and(|s| s.code == 429)
 }
 
-/// Whether the same call may work a moment later.
-fn is_passing(error: &kube::Error) -> bool {
+/// How often a call that ended like this is sent, if it may work a moment later.
+fn most(error: &kube::Error) -> u32 {
     match error {
-        kube::Error::Api(status) => {
-            matches!(status.code, 429 | 502 | 503 | 504) || status.reason == "ServerTimeout"
-        }
-        kube::Error::HyperError(_) | kube::Error::Service(_) => true,
-        _ => false,
+        kube::Error::Api(status) => match status.code {
+            429 | 502 | 503 | 504 => TRIES,
+            _ if status.reason == "ServerTimeout" => TRIES,
+            // The store behind it changes its leader; or a webhook does not answer, and will not.
+            500 => STUMBLES,
+            _ => 1,
+        },
+        kube::Error::HyperError(_) | kube::Error::Service(_) => TRIES,
+        _ => 1,
     }
 }
 

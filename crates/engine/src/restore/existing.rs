@@ -191,17 +191,17 @@ fn merge_account(live: &Value, wanted: &Value) -> Value {
 }
 
 /// Whether this restore made the object, perhaps before a crash: it says so, and is not older.
-pub(super) fn is_ours(live: &Value, wanted: &Value, started: jiff::Timestamp) -> bool {
+pub(super) fn is_ours(live: &Value, wanted: &Value, since: jiff::Timestamp) -> bool {
     let labels = |object: &Value| object["metadata"]["labels"][label::RESTORE_NAME].clone();
-    labels(live) == labels(wanted) && is_younger(live, started)
+    labels(live) == labels(wanted) && is_younger(live, since)
 }
 
 /// Whether an object came into being since then; times of objects have whole seconds.
-pub(super) fn is_younger(live: &Value, started: jiff::Timestamp) -> bool {
+pub(super) fn is_younger(live: &Value, since: jiff::Timestamp) -> bool {
     live["metadata"]["creationTimestamp"]
         .as_str()
         .and_then(|time| time.parse::<jiff::Timestamp>().ok())
-        .is_some_and(|made| made.as_second() >= started.as_second())
+        .is_some_and(|made| made.as_second() >= since.as_second())
 }
 
 /// Whether an object has done what it was for; nobody wants it done again.

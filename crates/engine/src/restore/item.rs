@@ -68,8 +68,9 @@ pub(super) struct Run {
     /// Volumes that are made anew.
     pub(super) anew: Mutex<HashSet<String>>,
     pub(super) operations: Mutex<Vec<RestoreOperation>>,
-    /// When the restore began, and whether another server began it.
-    pub(super) started: jiff::Timestamp,
+    /// What this restore makes is not older than this.
+    pub(super) since: jiff::Timestamp,
+    /// Whether another server began it.
     pub(super) resumed: bool,
     /// Collects what would happen, and nothing does.
     pub(super) dry: Option<Dry>,
@@ -433,7 +434,7 @@ impl Run {
         };
         let exists = is_there(&refused, &ready.wanted);
         match self.calls.get(&object_path).await {
-            Ok(Some(live)) if existing::is_ours(&live, &ready.wanted, self.started) => {
+            Ok(Some(live)) if existing::is_ours(&live, &ready.wanted, self.since) => {
                 let metadata = live["metadata"].clone();
                 self.after(key, &object_path, ready, metadata).await
             }

@@ -66,6 +66,7 @@ impl Run {
     async fn make_namespace(&self, target: &str, original: &str) -> Result<State, String> {
         let path = format!("/api/v1/namespaces/{target}");
         let until = Instant::now() + self.settings.terminating_timeout;
+        let mut sent = false;
         loop {
             let found = self.calls.get(&path).await;
             let found = found.map_err(|error| {
@@ -77,10 +78,12 @@ impl Run {
             match found {
                 None if self.is_dry() => return Ok(State::Missing),
                 None => {
-                    // None when somebody else was faster.
+                    // None when it is there after all: somebody else was faster, or the answer to
+                    // us was lost.
                     if let Some(state) = self.create_namespace(target, original).await? {
                         return Ok(state);
                     }
+                    sent = true;
                 }
                 Some(live) if is_terminating(&live) && !self.is_dry() => {
                     if Instant::now() >= until {
@@ -94,7 +97,7 @@ impl Run {
                     tokio::time::sleep(POLL).await;
                 }
                 // One that is younger than a restore that was begun before is that one's work.
-                Some(live) if self.resumed && is_younger(&live, self.started) => {
+                Some(live) if (sent || self.resumed) && is_younger(&live, self.since) => {
                     self.note_namespace(target, original);
                     return Ok(State::Made);
                 }

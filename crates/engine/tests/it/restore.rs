@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bowline_api::v1::{Restore, RestoreSpec};
-use bowline_apiserver::ApiServer;
+use bowline_apiserver::{ApiServer, Fault, Rule, When};
 use bowline_engine::{
     log::{Level, Log, Written},
     progress::Progress,
@@ -18,7 +18,7 @@ use bowline_vault::archive::{
     write::{Batch, Packer, stream},
 };
 use futures::StreamExt;
-use http::Request;
+use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -102,7 +102,7 @@ async fn job(server: &ApiServer, spec: Value, log: &Log, progress: &Arc<Progress
         progress: Arc::clone(progress),
         log: log.clone(),
         cancel: CancellationToken::new(),
-        started: jiff::Timestamp::now(),
+        since: jiff::Timestamp::now(),
         resumed: false,
     }
 }
@@ -113,7 +113,7 @@ async fn restore_with(server: &ApiServer, archive: Reader, spec: Value, resumed:
     let mut job = job(server, spec, &log, &progress).await;
     if resumed {
         job.resumed = true;
-        job.started = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(60);
+        job.since = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(60);
     }
     let outcome = restore::run(job, archive).await.unwrap();
     Made {
@@ -487,6 +487,40 @@ async fn a_restore_that_is_taken_up_finds_its_own_work() {
         uid(get(&server, "/api/v1/namespaces/shop/pods/web").await),
         before
     );
+}
+
+#[tokio::test]
+async fn what_goes_wrong_in_passing_leaves_no_trace() {
+    for fault in [
+        Fault::Lost,
+        Fault::Cut(20),
+        Fault::Status(500),
+        Fault::Status(503),
+        Fault::Throttle(1),
+    ] {
+        let server = ApiServer::default();
+        let rule = |path: &str| Rule {
+            method: Some(Method::POST),
+            path: path.to_owned(),
+            when: When::First(1),
+            fault,
+        };
+        // The namespace is the first that is created there.
+        server.set_faults(vec![rule("/namespaces"), rule("/configmaps")], 1);
+        let made = restore(&server, &app(), json!({})).await;
+        assert_eq!(
+            made.results(),
+            json!({"errors": {}, "warnings": {}}),
+            "{fault:?}"
+        );
+        let list = made.list();
+        assert_eq!(list.len(), 6, "{fault:?}: {list:?}");
+        assert!(
+            list.iter().all(|entry| entry.ends_with("(created)")),
+            "{fault:?}: {list:?}"
+        );
+        assert_eq!(made.progress, (7, 7), "{fault:?}");
+    }
 }
 
 #[tokio::test]

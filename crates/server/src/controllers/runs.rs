@@ -97,9 +97,14 @@ impl Runs {
         }
     }
 
-    /// Forgets pauses of what is no more.
+    /// Forgets pauses of what is no more, and ends the work on it.
     pub(super) fn keep(&mut self, names: &HashSet<String>) {
         self.pauses.retain(|name, _| names.contains(name));
+        for (name, cancel) in &self.cancels {
+            if !names.contains(name) {
+                cancel.cancel();
+            }
+        }
     }
 
     /// How long until the next one is to be tried again.

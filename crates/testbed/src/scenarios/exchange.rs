@@ -38,7 +38,7 @@ const KEPT: [&str; 5] = [
 ];
 
 /// Objects by kind, namespace and name.
-type Objects = BTreeMap<String, Value>;
+pub(super) type Objects = BTreeMap<String, Value>;
 
 /// The story: each server backs the zoo up, and each restores both backups into a cluster without
 /// it. What comes out is what went in, whoever did what.
@@ -132,7 +132,7 @@ async fn restored(scene: &Scene, backup: &str, before: &Objects) -> anyhow::Resu
     Ok(lines)
 }
 
-async fn velero(scene: &Scene, args: &[&str]) -> anyhow::Result<String> {
+pub(super) async fn velero(scene: &Scene, args: &[&str]) -> anyhow::Result<String> {
     let mut command = scene.program("velero");
     command.args(args).current_dir(scene.folder());
     run(command).await
@@ -235,6 +235,16 @@ async fn of_the_cluster(
 
 /// What the backup must hold: the namespaces, what lives in them, and the volume.
 async fn objects(client: &Client) -> anyhow::Result<Objects> {
+    let mut found = in_namespaces(client, &zoo::NAMESPACES).await?;
+    for (_, name, object) in of_the_cluster(client).await? {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        found.insert(format!("{kind} {name}"), object);
+    }
+    Ok(found)
+}
+
+/// Namespaces and all that lives in them.
+pub(super) async fn in_namespaces(client: &Client, namespaces: &[&str]) -> anyhow::Result<Objects> {
     let mut found = Objects::new();
     let groups = Discovery::new(client.clone()).run().await?;
     for (resource, can) in groups
@@ -247,7 +257,7 @@ async fn objects(client: &Client) -> anyhow::Result<Objects> {
         {
             continue;
         }
-        for namespace in zoo::NAMESPACES {
+        for namespace in namespaces {
             let api: Api<DynamicObject> =
                 Api::namespaced_with(client.clone(), namespace, &resource);
             let list = match api.list(&ListParams::default()).await {
@@ -263,14 +273,10 @@ async fn objects(client: &Client) -> anyhow::Result<Objects> {
             }
         }
     }
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    for name in zoo::NAMESPACES {
-        let object = serde_json::to_value(namespaces.get(name).await?)?;
+    let all: Api<Namespace> = Api::all(client.clone());
+    for name in namespaces {
+        let object = serde_json::to_value(all.get(name).await?)?;
         found.insert(format!("Namespace {name}"), object);
-    }
-    for (_, name, object) in of_the_cluster(client).await? {
-        let kind = object["kind"].as_str().unwrap_or_default();
-        found.insert(format!("{kind} {name}"), object);
     }
     Ok(found)
 }
@@ -295,7 +301,7 @@ fn compare(before: &Objects, after: &Objects, backup: &str) -> Vec<String> {
 }
 
 /// An object without what a cluster gives it, and what a restore adds.
-fn essence(object: &Value, backup: &str) -> Value {
+pub(super) fn essence(object: &Value, backup: &str) -> Value {
     let mut object = object.clone();
     let metadata = object["metadata"].take();
     let mut labels = metadata["labels"].as_object().cloned().unwrap_or_default();

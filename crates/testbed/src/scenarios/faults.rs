@@ -1,25 +1,27 @@
-//! Bad days of the API server and of the store: a backup ends right, or says what went wrong.
+//! Bad days of the API server and of the store: a backup ends right, or says what went wrong; a
+//! restore likewise.
 
-use std::{net::Ipv4Addr, time::Duration};
+mod archives;
+pub(super) mod restore;
+mod stage;
+
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use bowline_api::{
     files::backup_suffix as suffix,
-    names::{DEFAULT_LOCATION, DEFAULT_NAMESPACE},
-    v1::{Backup, BackupPhase, BackupStorageLocation, BackupStorageLocationPhase},
+    names::DEFAULT_NAMESPACE,
+    v1::{Backup, BackupPhase},
 };
-use bowline_apiserver::{ApiServer, Fault, Rule, When};
+use bowline_apiserver::{Fault, Rule, When};
 use http::Method;
-use kube::{Api, Client};
+use kube::Api;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::oneshot};
 
+use self::stage::{Stage, on};
 use crate::{
-    Process,
-    bed::{self, Bucket},
     contents::Contents,
-    fill,
-    proxy::{self, Mishap, Proxy},
+    proxy::{self, Mishap},
     scene::Scene,
     servers, wait_for,
 };
@@ -27,16 +29,6 @@ use crate::{
 const OBJECTS: usize = 1500;
 /// No backup of so few objects takes longer, whatever happens to it.
 const LIMIT: Duration = Duration::from_secs(90);
-
-/// A cluster in this process, a store behind a proxy, and our server between them.
-struct Stage {
-    api: ApiServer,
-    client: Client,
-    proxy: Proxy,
-    bucket: Bucket,
-    server: Process,
-    end: oneshot::Sender<()>,
-}
 
 /// How a backup has to end.
 enum End {
@@ -50,7 +42,7 @@ enum End {
 
 /// The story.
 pub(super) async fn are_survived(scene: &Scene) -> anyhow::Result<String> {
-    let stage = Stage::set(scene).await?;
+    let stage = Stage::set(scene, &[], objects()).await?;
     let mut failures = Vec::new();
     let mut count = 0;
     for (name, rules, end) in of_the_api() {
@@ -73,10 +65,7 @@ pub(super) async fn are_survived(scene: &Scene) -> anyhow::Result<String> {
         }
         count += 1;
     }
-    let alive = stage.server.check();
-    stage.server.kill().await?;
-    let _ = stage.end.send(());
-    alive?;
+    stage.close().await?;
     if !failures.is_empty() {
         bail!(
             "{} of {} bad days:\n{}",
@@ -89,12 +78,6 @@ pub(super) async fn are_survived(scene: &Scene) -> anyhow::Result<String> {
 }
 
 fn of_the_api() -> Vec<(&'static str, Vec<Rule>, End)> {
-    let on = |method: Method, path: &str, when, fault| Rule {
-        method: Some(method),
-        path: path.to_owned(),
-        when,
-        fault,
-    };
     let list = |when, fault| vec![on(Method::GET, "/configmaps?", when, fault)];
     vec![
         (
@@ -184,67 +167,6 @@ fn of_the_store() -> Vec<(&'static str, Vec<proxy::Rule>, End)> {
 }
 
 impl Stage {
-    async fn set(scene: &Scene) -> anyhow::Result<Self> {
-        let bucket = scene.bucket("faults")?;
-        let proxy = Proxy::start(&bucket.s3.endpoint).await?;
-        let api = ApiServer::new("");
-        for object in objects(&bucket, &proxy) {
-            let refused = api.load(&object).err();
-            ensure!(refused.is_none(), "load {}: {refused:?}", object["kind"]);
-        }
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let address = listener.local_addr()?;
-        let (end, ended) = oneshot::channel::<()>();
-        let served = api.clone();
-        tokio::spawn(async move {
-            served
-                .serve(listener, None, async { drop(ended.await) })
-                .await
-        });
-        let kubeconfig = scene.folder().join("faults-kubeconfig");
-        let config = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "c",
-            "clusters": [{ "name": "c", "cluster": { "server": format!("http://{address}") } }],
-            "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
-            "users": [{ "name": "u", "user": {} }],
-        });
-        std::fs::write(&kubeconfig, serde_json::to_vec(&config)?)?;
-        let client = bed::client(&kubeconfig).await?;
-        // What is loaded is taken as it is; a request makes `data` of it.
-        let keys = json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": { "name": "keys", "namespace": DEFAULT_NAMESPACE },
-            "stringData": { "cloud": bucket.credentials() },
-        });
-        let secrets = format!("/api/v1/namespaces/{DEFAULT_NAMESPACE}/secrets");
-        fill::create(&client, [(secrets, keys)]).await?;
-        let env = [("KUBECONFIG", &*kubeconfig.to_string_lossy())];
-        let server = servers::launch(scene, &[], &env)?;
-        let locations: Api<BackupStorageLocation> =
-            Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
-        let available = wait_for("the location", Duration::from_secs(60), async || {
-            server.check()?;
-            let status = locations
-                .get(DEFAULT_LOCATION)
-                .await?
-                .status
-                .unwrap_or_default();
-            Ok((status.phase == Some(BackupStorageLocationPhase::Available)).then_some(()))
-        });
-        available.await?;
-        Ok(Self {
-            api,
-            client,
-            proxy,
-            bucket,
-            server,
-            end,
-        })
-    }
-
     async fn try_one(&self, scene: &Scene, what: &str, end: &End) -> anyhow::Result<()> {
         let name = scene.fresh(&what.replace(' ', "-"));
         // What makes the backup must not meet the fault itself.
@@ -300,12 +222,8 @@ impl Stage {
 
     /// The moment that a list is of goes while it is read.
     async fn expired(&self, scene: &Scene) -> anyhow::Result<()> {
-        let slow = Rule {
-            method: Some(Method::GET),
-            path: "continue=".to_owned(),
-            when: When::First(1),
-            fault: Fault::Delay(Duration::from_millis(1500)),
-        };
+        let late = Fault::Delay(Duration::from_millis(1500));
+        let slow = on(Method::GET, "continue=", When::First(1), late);
         self.api.set_faults(vec![slow], 7);
         let name = scene.fresh("expired");
         let made = self.create(&name).await?;
@@ -322,35 +240,16 @@ impl Stage {
     }
 }
 
-/// The cluster: our kinds, a location behind the proxy, a namespace with several pages of objects.
-fn objects(bucket: &Bucket, proxy: &Proxy) -> Vec<Value> {
-    let namespace = |name: &str| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-    let mut objects = bowline_api::crd::all();
-    objects.extend([namespace(DEFAULT_NAMESPACE), namespace("shop")]);
-    objects.push(json!({
-        "apiVersion": "velero.io/v1",
-        "kind": "BackupStorageLocation",
-        "metadata": { "name": DEFAULT_LOCATION, "namespace": DEFAULT_NAMESPACE },
-        "spec": {
-            "provider": "aws",
-            "default": true,
-            "objectStorage": { "bucket": bucket.name },
-            "credential": { "name": "keys", "key": "cloud" },
-            "config": {
-                "region": "us-east-1",
-                "s3ForcePathStyle": "true",
-                "s3Url": format!("http://{}", proxy.address),
-                "checksumAlgorithm": "",
-            },
-        },
-    }));
-    objects.extend((0..OBJECTS).map(|n| {
-        json!({
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": { "name": format!("o{n}"), "namespace": "shop" },
-            "data": { "text": format!("{n} {}", "some words ".repeat(20)) },
+/// Several pages of objects.
+fn objects() -> Vec<Value> {
+    (0..OBJECTS)
+        .map(|n| {
+            json!({
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": { "name": format!("o{n}"), "namespace": "shop" },
+                "data": { "text": format!("{n} {}", "some words ".repeat(20)) },
+            })
         })
-    }));
-    objects
+        .collect()
 }

@@ -1,4 +1,7 @@
-//! Our server dies at every place where that could matter, and the next one finishes the backup.
+//! Our server dies at every place where that could matter, and the next one finishes the backup;
+//! restores likewise.
+
+pub(super) mod restore;
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
@@ -82,21 +85,10 @@ fn places(trace: &Path) -> anyhow::Result<Vec<String>> {
 
 /// A backup whose server dies at a place, to its end by another server.
 async fn killed_at(scene: &Scene, place: &str, name: &str, spec: &Value) -> anyhow::Result<Ended> {
-    let note = scene.folder().join(format!("{name}.note"));
-    let env = [
-        ("BOWLINE_CRASH_AT", place),
-        ("BOWLINE_CRASH_NOTE", &*note.to_string_lossy()),
-    ];
-    free_lease(scene).await?;
-    let server = servers::launch(scene, &[], &env)?;
-    let made = servers::create_backup(&scene.client(), name, spec).await?;
-    let died = wait_for("the server to die", SOON, async || {
-        Ok((!server.is_alive()).then_some(()))
-    });
-    died.await.context("the place was not reached")?;
-    let noted = fs::read_to_string(&note).unwrap_or_default();
-    ensure!(noted.trim() == place, "it died elsewhere, at {noted:?}");
-    free_lease(scene).await?;
+    let made = dies_at(scene, place, name, async || {
+        servers::create_backup(&scene.client(), name, spec).await
+    })
+    .await?;
     let server = servers::launch(scene, &[], &[])?;
     let backup = servers::ended(&scene.client(), &made, SOON).await;
     server.kill().await?;
@@ -104,6 +96,31 @@ async fn killed_at(scene: &Scene, place: &str, name: &str, spec: &Value) -> anyh
         backup: backup?,
         took: Duration::ZERO,
     })
+}
+
+/// Starts a server, gives it work, and sees it die at a place.
+async fn dies_at<T>(
+    scene: &Scene,
+    place: &str,
+    name: &str,
+    work: impl AsyncFnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let note = scene.folder().join(format!("{name}.note"));
+    let env = [
+        ("BOWLINE_CRASH_AT", place),
+        ("BOWLINE_CRASH_NOTE", &*note.to_string_lossy()),
+    ];
+    free_lease(scene).await?;
+    let server = servers::launch(scene, &[], &env)?;
+    let made = work().await?;
+    let died = wait_for("the server to die", SOON, async || {
+        Ok((!server.is_alive()).then_some(()))
+    });
+    died.await.context("the place was not reached")?;
+    let noted = fs::read_to_string(&note).unwrap_or_default();
+    ensure!(noted.trim() == place, "it died elsewhere, at {noted:?}");
+    free_lease(scene).await?;
+    Ok(made)
 }
 
 /// A server that is killed leaves its lease, which others respect for its time; that they do is

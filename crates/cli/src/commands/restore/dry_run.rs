@@ -100,7 +100,7 @@ pub(super) async fn run(
         progress: Arc::new(Progress::default()),
         log: log.clone(),
         cancel: CancellationToken::new(),
-        started: ctx.clock().now,
+        since: ctx.clock().now,
         resumed: false,
     };
     let plan = restore::rehearse(job, archive).await?;

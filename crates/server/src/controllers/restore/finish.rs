@@ -35,20 +35,39 @@ pub(super) async fn finalize(
         return end(ctx, &restore, &status).await;
     };
     let bucket = bucket.with_cancel(cancel.clone());
+    match see_through(ctx, &restore, &bucket, &cancel).await {
+        // Its files cannot be read or written, and never will: nothing is gained by waiting.
+        Err(Error::Vault(error)) if error.is_permanent() && !cancel.is_cancelled() => {
+            let mut status = restore.status.clone().unwrap_or_default();
+            last(&mut status, &[], 1, None);
+            status.failure_reason = Some(error.to_string());
+            status.completion_timestamp = Some(Time(ctx.now()));
+            end(ctx, &restore, &status).await
+        }
+        done => done,
+    }
+}
+
+async fn see_through(
+    ctx: &Arc<Context>,
+    restore: &Restore,
+    bucket: &Bucket,
+    cancel: &CancellationToken,
+) -> Result<()> {
     let mut findings = Findings::default();
-    let operations = operations(ctx, &restore, &bucket, &mut findings).await?;
+    let operations = operations(ctx, restore, bucket, &mut findings).await?;
     let finished = tokio::select! {
-        finished = hooks(ctx, &restore, &bucket, &mut findings) => finished?,
+        finished = hooks(ctx, restore, bucket, &mut findings) => finished?,
         () = cancel.cancelled() => return Ok(()),
     };
-    findings.store(&bucket, &restore.name_any()).await?;
+    findings.store(bucket, &restore.name_any()).await?;
     if cancel.is_cancelled() {
         return Ok(());
     }
     let mut status = restore.status.clone().unwrap_or_default();
     last(&mut status, &operations, findings.count(), finished);
     status.completion_timestamp = Some(Time(ctx.now()));
-    end(ctx, &restore, &status).await
+    end(ctx, restore, &status).await
 }
 
 /// The bucket of the restore's backup; none when the backup or its location is gone.

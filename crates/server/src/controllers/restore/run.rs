@@ -232,10 +232,6 @@ async fn objects(
         .json(&backup_file(&backup, backup_suffix::VOLUME_INFO))
         .await
         .map_err(|error| format!("error fetching volume info: {}", chain(&error)))?;
-    let started = restore
-        .status
-        .as_ref()
-        .and_then(|s| s.start_timestamp.as_ref());
     let actions = installation(ctx).actions(restore).await;
     let actions = actions.map_err(|error| {
         let error = Error::api("read the configuration of restore item actions")(error);
@@ -257,7 +253,10 @@ async fn objects(
         progress: Arc::clone(progress),
         log: log.clone(),
         cancel: cancel.clone(),
-        started: started.map_or_else(|| ctx.now(), |time| time.0),
+        // Not its start, which is by this server's clock.
+        since: restore
+            .creation_timestamp()
+            .map_or_else(|| ctx.now(), |time| time.0),
         resumed,
     };
     let key = backup_file(&backup, backup_suffix::CONTENTS);
@@ -297,11 +296,11 @@ async fn after(
     cancel: CancellationToken,
 ) -> Result<()> {
     let name = restore.name_any();
-    let mut errors = log.errors;
-    if let Err(error) = files(bucket, &name, &outcome, &log).await {
-        tracing::error!(restore = %name, "its files are not in the bucket: {}", chain(&error));
-        errors += 1;
-    }
+    let stored = files(bucket, &name, &outcome, &log).await;
+    let lost = stored
+        .err()
+        .map(|error| format!("its files are not in the bucket: {}", chain(&error)));
+    let errors = log.errors + i64::from(lost.is_some());
     if cancel.is_cancelled() {
         return Ok(());
     }
@@ -317,6 +316,7 @@ async fn after(
         }),
         warnings: (log.warnings > 0).then_some(log.warnings),
         errors: (errors > 0).then_some(errors),
+        failure_reason: lost,
         progress: Some(RestoreProgress {
             total_items: count(total),
             items_restored: count(done),
