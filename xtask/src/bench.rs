@@ -3,6 +3,9 @@
 
 mod apiserver;
 mod backup;
+mod round;
+mod stage;
+mod table;
 
 use std::{env, path::PathBuf, process::Command};
 
