@@ -3,6 +3,10 @@
 
 mod apiserver;
 mod backup;
+mod restore;
+mod round;
+mod stage;
+mod table;
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -15,6 +19,8 @@ pub(crate) enum What {
     Apiserver,
     /// Backups by Velero and by Bowline of the same cluster into the same store
     Backup(backup::Args),
+    /// Restores by Velero and by Bowline of the same backup into empty clusters
+    Restore(restore::Args),
 }
 
 pub(crate) async fn run(what: What) -> anyhow::Result<()> {
@@ -24,6 +30,7 @@ pub(crate) async fn run(what: What) -> anyhow::Result<()> {
     match what {
         What::Apiserver => apiserver::run().await,
         What::Backup(args) => backup::run(&args).await,
+        What::Restore(args) => restore::run(&args).await,
     }
 }
 

@@ -263,10 +263,16 @@ impl Bed {
         command
     }
 
+    /// The bed's own processes.
+    #[must_use]
+    pub fn processes(&self) -> &[Process] {
+        &self.state.processes
+    }
+
     /// One of the bed's own processes, by name.
     #[must_use]
     pub fn process(&self, name: &str) -> Option<&Process> {
-        self.state.processes.iter().find(|p| p.name == name)
+        self.processes().iter().find(|p| p.name == name)
     }
 
     /// A built program's file.

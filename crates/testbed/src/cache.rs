@@ -34,6 +34,12 @@ impl Cache {
         Ok(cache)
     }
 
+    /// The folder itself.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The programs that were built.
     #[must_use]
     pub fn bin(&self) -> PathBuf {

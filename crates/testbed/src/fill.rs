@@ -42,6 +42,12 @@ impl Fill {
         self.namespaces * self.each
     }
 
+    /// The names of its namespaces.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        (0..self.namespaces).map(|n| self.name(n)).collect()
+    }
+
     /// Makes them all; what is there already is left as it is.
     pub async fn make(&self, client: &Client) -> anyhow::Result<()> {
         let namespaces = (0..self.namespaces).map(|n| self.namespace(n));

@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
-use crate::Process;
+use crate::{Process, wait_for};
+
+/// Processor time in a second that counts as doing nothing.
+const IDLE: Duration = Duration::from_millis(200);
 
 /// What was used so far.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,6 +34,24 @@ impl Usage {
     pub fn forget_peak(process: &Process) -> anyhow::Result<()> {
         fs::write(format!("/proc/{}/clear_refs", process.pid), "5").context("reset the memory peak")
     }
+}
+
+/// Waits until processes together have next to nothing to do for a second, at most so long.
+pub async fn quiet(processes: &[Process], limit: Duration) -> anyhow::Result<()> {
+    let cpu = || -> anyhow::Result<Duration> {
+        let all = processes.iter().map(|process| Ok(Usage::of(process)?.cpu));
+        all.sum()
+    };
+    wait_for("quiet", limit, async || {
+        let before = cpu()?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let used = cpu()?.saturating_sub(before);
+        if used > IDLE {
+            bail!("{} ms of processor time in a second", used.as_millis());
+        }
+        Ok(Some(()))
+    })
+    .await
 }
 
 /// A process and all below it.

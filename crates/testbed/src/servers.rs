@@ -1,7 +1,10 @@
 //! The two servers that scenarios compare, as processes: the real Velero and ours. They take turns
 //! in the same namespace, on the same location.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt::Debug,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, bail};
 use bowline_api::{
@@ -14,10 +17,10 @@ use bowline_api::{
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{Process, peer, scene::Scene, wait_for};
@@ -166,9 +169,86 @@ impl Ended {
     }
 }
 
+/// A restore that has ended.
+#[derive(Debug)]
+pub struct EndedRestore {
+    /// As it was seen last.
+    pub restore: Restore,
+    /// From the request to make it until its last phase was seen.
+    pub took: Duration,
+}
+
+impl EndedRestore {
+    /// Its last phase.
+    #[must_use]
+    pub fn phase(&self) -> RestorePhase {
+        let status = self.restore.status.as_ref();
+        status.and_then(|s| s.phase.clone()).unwrap_or_default()
+    }
+
+    /// The objects that it restored, as its status says.
+    #[must_use]
+    pub fn items(&self) -> i64 {
+        let status = self.restore.status.as_ref();
+        let progress = status.and_then(|s| s.progress.as_ref());
+        progress.and_then(|p| p.items_restored).unwrap_or_default()
+    }
+
+    /// Fails unless it is `Completed`.
+    pub fn completed(self) -> anyhow::Result<Self> {
+        if self.phase() != RestorePhase::Completed {
+            let status = serde_json::to_string(&self.restore.status)?;
+            bail!("restore {} ended as {status}", self.restore.name_any());
+        }
+        Ok(self)
+    }
+}
+
+/// What a server works on until its last phase.
+pub trait Work:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+{
+    /// Whether it is in its last phase.
+    fn is_over(&self) -> bool;
+}
+
+impl Work for Backup {
+    fn is_over(&self) -> bool {
+        let phase = self.status.as_ref().and_then(|s| s.phase.as_ref());
+        matches!(
+            phase,
+            Some(
+                BackupPhase::Completed
+                    | BackupPhase::PartiallyFailed
+                    | BackupPhase::Failed
+                    | BackupPhase::FailedValidation
+            )
+        )
+    }
+}
+
+impl Work for Restore {
+    fn is_over(&self) -> bool {
+        let phase = self.status.as_ref().and_then(|s| s.phase.as_ref());
+        matches!(
+            phase,
+            Some(
+                RestorePhase::Completed
+                    | RestorePhase::PartiallyFailed
+                    | RestorePhase::Failed
+                    | RestorePhase::FailedValidation
+            )
+        )
+    }
+}
+
 /// Makes a backup of this spec, without waiting for more.
 pub async fn create_backup(client: &Client, name: &str, spec: &Value) -> anyhow::Result<Backup> {
-    create(client, "Backup", name, spec).await
+    create(client, name, spec).await
 }
 
 /// Makes a backup of this spec and watches it to its end.
@@ -184,109 +264,68 @@ pub async fn back_up(client: &Client, name: &str, spec: &Value) -> anyhow::Resul
 
 /// Makes a restore of this spec, without waiting for more.
 pub async fn create_restore(client: &Client, name: &str, spec: &Value) -> anyhow::Result<Restore> {
-    create(client, "Restore", name, spec).await
+    create(client, name, spec).await
 }
 
-async fn create<K: Over>(
-    client: &Client,
-    kind: &str,
-    name: &str,
-    spec: &Value,
-) -> anyhow::Result<K> {
+/// Makes a restore of this spec and watches it to its end.
+pub async fn restore(client: &Client, name: &str, spec: &Value) -> anyhow::Result<EndedRestore> {
+    let began = Instant::now();
+    let made: Restore = create(client, name, spec).await?;
+    let restore = ended(client, &made, Duration::from_secs(3600)).await?;
+    Ok(EndedRestore {
+        restore,
+        took: began.elapsed(),
+    })
+}
+
+async fn create<K: Work>(client: &Client, name: &str, spec: &Value) -> anyhow::Result<K> {
+    let all: Api<K> = Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
     let object = json!({
-        "apiVersion": "velero.io/v1",
-        "kind": kind,
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
         "metadata": { "name": name, "namespace": DEFAULT_NAMESPACE },
         "spec": spec,
     });
-    let object: K = serde_json::from_value(object)?;
-    let api: Api<K> = Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
-    api.create(&PostParams::default(), &object)
+    let object = serde_json::from_value(object)?;
+    all.create(&PostParams::default(), &object)
         .await
-        .with_context(|| format!("create {kind} {name}"))
+        .with_context(|| format!("create {} {name}", kind::<K>()))
 }
 
-/// What has a last phase.
-pub trait Over:
-    kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + std::fmt::Debug
-    + serde::Serialize
-    + DeserializeOwned
-{
-    /// Whether it has come to it.
-    fn is_over(&self) -> bool;
-
-    /// How it stands, for a message.
-    fn shown(&self) -> String {
-        let object = serde_json::to_value(self).unwrap_or_default();
-        object["status"].to_string()
-    }
-}
-
-impl Over for Backup {
-    fn is_over(&self) -> bool {
-        let phase = self.status.as_ref().and_then(|s| s.phase.as_ref());
-        matches!(
-            phase,
-            Some(
-                BackupPhase::Completed
-                    | BackupPhase::PartiallyFailed
-                    | BackupPhase::Failed
-                    | BackupPhase::FailedValidation
-            )
-        )
-    }
-}
-
-impl Over for Restore {
-    fn is_over(&self) -> bool {
-        let phase = self.status.as_ref().and_then(|s| s.phase.as_ref());
-        matches!(
-            phase,
-            Some(
-                RestorePhase::Completed
-                    | RestorePhase::PartiallyFailed
-                    | RestorePhase::Failed
-                    | RestorePhase::FailedValidation
-            )
-        )
-    }
-}
-
-/// Watches a backup or restore until its last phase.
-pub async fn ended<K: Over>(client: &Client, from: &K, limit: Duration) -> anyhow::Result<K> {
+/// Watches a backup or a restore until its last phase.
+pub async fn ended<K: Work>(client: &Client, from: &K, limit: Duration) -> anyhow::Result<K> {
     let mut last = from.clone();
     match tokio::time::timeout(limit, follow(client, &mut last, |_| {})).await {
         Ok(done) => done.map(|()| last),
         Err(_) => bail!(
-            "{} has not ended after {} s: {}",
+            "{} {} has not ended after {} s: {}",
+            kind::<K>(),
             from.name_any(),
             limit.as_secs(),
-            last.shown()
+            serde_json::to_value(&last)?["status"]
         ),
     }
 }
 
-/// Watches a backup or restore until its last phase, and shows every state of it that is seen.
-pub async fn follow<K: Over>(
+/// Watches until the last phase, and shows each change.
+pub async fn follow<K: Work>(
     client: &Client,
     last: &mut K,
     mut see: impl FnMut(&K),
 ) -> anyhow::Result<()> {
     let name = last.name_any();
-    let api: Api<K> = Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
+    let all: Api<K> = Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
     let only = WatchParams::default().fields(&format!("metadata.name={name}"));
     while !last.is_over() {
         let version = last.resource_version().unwrap_or_default();
-        let mut changes = api.watch(&only, &version).await?.boxed();
+        let mut changes = all.watch(&only, &version).await?.boxed();
         while let Some(change) = changes.next().await {
             match change {
                 Ok(WatchEvent::Added(new) | WatchEvent::Modified(new)) => *last = new,
-                Ok(WatchEvent::Deleted(_)) => bail!("{name} was deleted"),
+                Ok(WatchEvent::Deleted(_)) => bail!("{} {name} was deleted", kind::<K>()),
                 Ok(WatchEvent::Bookmark(_)) => continue,
                 Ok(WatchEvent::Error(_)) | Err(_) => {
-                    *last = api.get(&name).await?;
+                    *last = all.get(&name).await?;
                     break;
                 }
             }
@@ -297,4 +336,34 @@ pub async fn follow<K: Over>(
         }
     }
     Ok(())
+}
+
+fn kind<K: Work>() -> String {
+    K::kind(&()).to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline_api::v1::{Restore, RestorePhase};
+
+    use super::Work;
+
+    #[test]
+    fn a_restore_is_over_in_its_last_phase_only() {
+        for (phase, expected) in [
+            (None, false),
+            (Some(RestorePhase::New), false),
+            (Some(RestorePhase::InProgress), false),
+            (Some(RestorePhase::WaitingForPluginOperations), false),
+            (Some(RestorePhase::FinalizingPartiallyFailed), false),
+            (Some(RestorePhase::Completed), true),
+            (Some(RestorePhase::PartiallyFailed), true),
+            (Some(RestorePhase::Failed), true),
+            (Some(RestorePhase::FailedValidation), true),
+        ] {
+            let mut restore = Restore::default();
+            restore.status_mut().phase = phase.clone();
+            assert_eq!(restore.is_over(), expected, "{phase:?}");
+        }
+    }
 }

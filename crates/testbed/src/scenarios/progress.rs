@@ -179,7 +179,7 @@ impl Play<'_> {
         wait_for("the restore to tell something", SOON, async || {
             let restore = self.restores().get(name).await?;
             let status = restore.status.clone().unwrap_or_default();
-            ensure!(!servers::Over::is_over(&restore), "it is over");
+            ensure!(!servers::Work::is_over(&restore), "it is over");
             let done = status.progress.and_then(|p| p.items_restored);
             Ok((done.unwrap_or_default() > 0).then_some(restore))
         })
