@@ -25,7 +25,7 @@ use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
-    ResourceExt,
+    Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     runtime::{
         Controller,
@@ -36,6 +36,7 @@ use kube::{
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::{Context, Error, Result};
@@ -146,6 +147,8 @@ fn after(wait: SignedDuration) -> Action {
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How old a progress figure may be.
 const TICK: Duration = Duration::from_secs(1);
+/// How long the last one may take.
+const LAST: Duration = Duration::from_secs(10);
 
 /// Tries again while the API server does not answer as it should, for a good while.
 async fn patiently<T, F: Future<Output = Result<T>>>(
@@ -170,18 +173,56 @@ async fn patiently<T, F: Future<Output = Result<T>>>(
     }
 }
 
-/// Patches how far something is, once a second at most, and only when that has changed. Ends when
-/// dropped.
-async fn tell<K>(ctx: Arc<Context>, name: String, uid: Option<String>, now: impl Fn() -> Value)
-where
-    K: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
+/// Patches how far something is, once a second at most, and only when that has changed.
+struct Telling {
+    stop: CancellationToken,
+    task: AbortOnDropHandle<()>,
+}
+
+impl Telling {
+    /// Begins; `now` is the patch as it would be now.
+    fn start<K>(
+        ctx: &Arc<Context>,
+        object: &K,
+        now: impl Fn() -> Value + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: VeleroResource
+            + kube::Resource<Scope = NamespaceResourceScope>
+            + std::fmt::Debug
+            + 'static,
+    {
+        let stop = CancellationToken::new();
+        let (name, uid) = (object.name_any(), object.uid());
+        let telling = tell(ctx.api::<K>(), name, uid, now, stop.clone());
+        let task = AbortOnDropHandle::new(tokio::spawn(telling));
+        Self { stop, task }
+    }
+
+    /// Ends. A patch that is under way must not come after those that follow.
+    async fn end(self) {
+        self.stop.cancel();
+        let _ = tokio::time::timeout(LAST, self.task).await;
+    }
+}
+
+async fn tell<K>(
+    api: Api<K>,
+    name: String,
+    uid: Option<String>,
+    now: impl Fn() -> Value,
+    stop: CancellationToken,
+) where
+    K: VeleroResource + std::fmt::Debug,
 {
-    let api = ctx.api::<K>();
     let mut told = now();
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = stop.cancelled() => return,
+        }
         let mut patch = now();
         if patch == told {
             continue;

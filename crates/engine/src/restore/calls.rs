@@ -173,7 +173,7 @@ impl Calls {
                     self.pace.well();
                     return Ok(object);
                 }
-                Err(error) if tries < most(&error) => {
+                Err(error) if tries < most(&method, &error) => {
                     if is_busy(&error) {
                         self.pace.slower();
                     }
@@ -198,9 +198,11 @@ fn is_busy(error: &kube::Error) -> bool {
 }
 
 /// How often a call that ended like this is sent, if it may work a moment later.
-fn most(error: &kube::Error) -> u32 {
+fn most(method: &Method, error: &kube::Error) -> u32 {
     match error {
         kube::Error::Api(status) => match status.code {
+            // Others create at the same time, and something is counted.
+            409 if method == Method::POST && status.reason == "Conflict" => TRIES,
             429 | 502 | 503 | 504 => TRIES,
             _ if status.reason == "ServerTimeout" => TRIES,
             // The store behind it changes its leader; or a webhook does not answer, and will not.

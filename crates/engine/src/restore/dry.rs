@@ -194,7 +194,7 @@ impl Run {
         ready: &Ready,
         namespace: namespace::State,
     ) -> Step {
-        let resource = match self.endpoint(key, &ready.wanted) {
+        let resource = match self.endpoint(key, ready) {
             Ok(resource) => resource,
             // Its definition is restored before it.
             Err(_) if self.spool.find(DEFINITIONS, "", &key.kind).is_some() => return Step::Create,

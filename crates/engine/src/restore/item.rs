@@ -410,7 +410,7 @@ impl Run {
         if let Some(dry) = &self.dry {
             return self.rehearse(dry, key, &ready, namespace).await;
         }
-        let resource = match self.endpoint(key, &ready.wanted) {
+        let resource = match self.endpoint(key, &ready) {
             Ok(resource) => resource,
             Err(why) => {
                 self.fail(key, &format!("error restoring {}: {why}", id(key)));
@@ -453,21 +453,22 @@ impl Run {
         }
     }
 
-    /// Where such objects live in this cluster.
-    pub(super) fn endpoint(&self, key: &Key, object: &Value) -> Result<Resource, String> {
-        let api_version = object["apiVersion"].as_str().unwrap_or_default();
-        let kind = object["kind"].as_str().unwrap_or_default();
+    /// Where such objects live in this cluster. The archive's folder says the resource; only an
+    /// action may make another kind of an object.
+    pub(super) fn endpoint(&self, key: &Key, ready: &Ready) -> Result<Resource, String> {
+        let api_version = ready.wanted["apiVersion"].as_str().unwrap_or_default();
+        let kind = ready.wanted["kind"].as_str().unwrap_or_default();
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let plural = key.kind.split('.').next().unwrap_or_default();
+        let is_changed = ready.pristine["kind"] != ready.wanted["kind"];
         let discovery = self.discovery();
-        let served = discovery
+        let mut served = discovery
             .resources
             .iter()
             .filter(|r| r.group == group && r.version == version && r.kind == kind);
-        // An action may have changed the kind.
-        let found = served.clone().find(|r| r.plural == plural);
-        found.or_else(|| served.clone().next()).cloned().ok_or_else(|| {
-            format!("the server could not find the requested resource: it does not serve {kind} in {api_version}")
+        let found = served.find(|r| is_changed || r.plural == plural);
+        found.cloned().ok_or_else(|| {
+            format!("the server could not find the requested resource: it does not serve {kind} in {api_version} as {plural}")
         })
     }
 

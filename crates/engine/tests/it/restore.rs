@@ -453,7 +453,7 @@ async fn custom_kinds_come_after_their_definitions() {
     let made = restore(&server, &[widget, definition, unknown], spec).await;
     assert_eq!(
         made.results()["errors"],
-        json!({"namespaces": {"shop": ["error restoring things.gone.example.com/shop/t: the server could not find the requested resource: it does not serve Thing in gone.example.com/v1"]}})
+        json!({"namespaces": {"shop": ["error restoring things.gone.example.com/shop/t: the server could not find the requested resource: it does not serve Thing in gone.example.com/v1 as things"]}})
     );
     let widget = get(&server, "/apis/example.com/v1/namespaces/shop/widgets/w")
         .await
@@ -701,4 +701,30 @@ async fn the_rehearsal_says_what_then_happens() {
             assert_eq!(done.get(&name).map(String::as_str), expected, "{name}");
         }
     }
+}
+
+#[tokio::test]
+async fn an_object_is_what_its_folder_says() {
+    let server = ApiServer::default();
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "s"}, "data": {}}).to_string();
+    let files = [(
+        "resources/configmaps/namespaces/default/s.json",
+        secret.as_str(),
+    )];
+    let made = restore_with(
+        &server,
+        archive(&[], &files),
+        json!({"excludedResources": ["secrets"]}),
+        false,
+    )
+    .await;
+    assert_eq!(
+        made.results()["errors"],
+        json!({"namespaces": {"default": ["error restoring configmaps/default/s: the server could not find the requested resource: it does not serve Secret in v1 as configmaps"]}})
+    );
+    assert!(
+        get(&server, "/api/v1/namespaces/default/secrets/s")
+            .await
+            .is_none()
+    );
 }

@@ -34,10 +34,9 @@ use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    super::{finalize, log_level, patiently, tell},
+    super::{Telling, finalize, log_level, patiently},
     schedule,
 };
 use crate::{Context, Error, Result, error::chain, metrics::Finished};
@@ -186,17 +185,12 @@ async fn make(
         log: log.clone(),
         cancel: ctx.abort.clone(),
     };
-    let telling = AbortOnDropHandle::new(tokio::spawn(tell::<Backup>(
-        Arc::clone(ctx),
-        backup.name_any(),
-        backup.uid(),
-        move || {
-            let (total, done) = progress.get();
-            json!({"status": {"progress": {"totalItems": total, "itemsBackedUp": done}}})
-        },
-    )));
+    let telling = Telling::start(ctx, &backup, move || {
+        let (total, done) = progress.get();
+        json!({"status": {"progress": {"totalItems": total, "itemsBackedUp": done}}})
+    });
     let made = store(&bucket, job, &backup.name_any()).await;
-    drop(telling);
+    telling.end().await;
     if ctx.abort.is_cancelled() {
         // Left as it is for the next server.
         return Ok(());

@@ -34,10 +34,10 @@ use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    super::{log_level, patiently, tell},
+    super::{Telling, log_level, patiently},
     finish, schedule,
 };
 use crate::{Context, Error, Result, error::chain};
@@ -147,13 +147,12 @@ async fn make(
     );
     log.info("starting restore");
     let progress = Arc::new(Progress::default());
-    let made = {
-        let _telling = telling(ctx, &restore, &progress, &log);
-        objects(
-            ctx, &restore, source, &bucket, resumed, &progress, &log, &cancel,
-        )
-        .await
-    };
+    let telling = telling(ctx, &restore, &progress, &log);
+    let made = objects(
+        ctx, &restore, source, &bucket, resumed, &progress, &log, &cancel,
+    )
+    .await;
+    telling.end().await;
     if cancel.is_cancelled() {
         // Deleted, or left as it is for the next server.
         return Ok(());
@@ -184,12 +183,7 @@ async fn make(
 }
 
 /// Patches how far the restore is, while it lives.
-fn telling(
-    ctx: &Arc<Context>,
-    restore: &Restore,
-    progress: &Arc<Progress>,
-    log: &Log,
-) -> AbortOnDropHandle<()> {
+fn telling(ctx: &Arc<Context>, restore: &Restore, progress: &Arc<Progress>, log: &Log) -> Telling {
     let (progress, log) = (Arc::clone(progress), log.clone());
     let now = move || {
         let (total, done) = progress.get();
@@ -203,13 +197,7 @@ fn telling(
             },
         })
     };
-    let (name, uid) = (restore.name_any(), restore.uid());
-    AbortOnDropHandle::new(tokio::spawn(tell::<Restore>(
-        Arc::clone(ctx),
-        name,
-        uid,
-        now,
-    )))
+    Telling::start(ctx, restore, now)
 }
 
 /// Restores the objects; the error is for a person.
