@@ -71,8 +71,14 @@ impl Installation {
             }
         }
         Ok(match self.refer(restore).await? {
-            Ok(source) if errors.is_empty() => Ok(source),
-            Ok(_) => Err(errors),
+            Ok(source) => {
+                errors.extend(unavailable(&source.location));
+                if errors.is_empty() {
+                    Ok(source)
+                } else {
+                    Err(errors)
+                }
+            }
             Err(why) => {
                 errors.push(why);
                 Err(errors)
@@ -97,12 +103,6 @@ impl Installation {
                 "Error retrieving backup: backupstoragelocations.velero.io {place:?} not found"
             )));
         };
-        let phase = location.status.as_ref().and_then(|s| s.phase.as_ref());
-        if phase != Some(&BackupStorageLocationPhase::Available) {
-            return Ok(Err(format!(
-                "The BSL {place} is unavailable, cannot retrieve the backup"
-            )));
-        }
         if restore
             .spec
             .schedule_name
@@ -198,4 +198,13 @@ impl Installation {
         };
         action::built_in(&cluster).await.map(Ok)
     }
+}
+
+/// Why nothing can be had from a location now. What is under way does not ask: it waits.
+fn unavailable(location: &BackupStorageLocation) -> Option<String> {
+    let phase = location.status.as_ref().and_then(|s| s.phase.as_ref());
+    (phase != Some(&BackupStorageLocationPhase::Available)).then(|| {
+        let name = location.name_any();
+        format!("The BSL {name} is unavailable, cannot retrieve the backup")
+    })
 }

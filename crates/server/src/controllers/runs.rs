@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{
+    task::{self, JoinSet},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Context, Result, context::Running};
@@ -19,7 +22,8 @@ pub(super) struct Runs {
     ctx: Arc<Context>,
     /// Where it is said that somebody works on something.
     running: fn(&Context) -> &Running,
-    tasks: JoinSet<(String, Result<()>)>,
+    tasks: JoinSet<Result<()>>,
+    names: HashMap<task::Id, String>,
     cancels: HashMap<String, CancellationToken>,
     /// When to try again, and how long that took to come.
     pauses: HashMap<String, (Instant, Duration)>,
@@ -31,6 +35,7 @@ impl Runs {
             ctx: Arc::clone(ctx),
             running,
             tasks: JoinSet::new(),
+            names: HashMap::new(),
             cancels: HashMap::new(),
             pauses: HashMap::new(),
         }
@@ -55,12 +60,12 @@ impl Runs {
         let cancel = self.ctx.abort.child_token();
         let work = work(cancel.clone());
         self.cancels.insert(name.to_owned(), cancel);
-        let name = name.to_owned();
-        self.tasks.spawn(async move {
+        let task = self.tasks.spawn(async move {
             let done = work.await;
             drop(claim);
-            (name, done)
+            done
         });
+        self.names.insert(task.id(), name.to_owned());
     }
 
     /// Ends the work on something, in a moment.
@@ -77,23 +82,22 @@ impl Runs {
 
     /// Waits until one has ended.
     pub(super) async fn ended(&mut self) {
-        match self.tasks.join_next().await {
-            Some(Ok((name, Ok(())))) => {
-                self.pauses.remove(&name);
-                self.cancels.remove(&name);
-            }
-            Some(Ok((name, Err(error)))) => {
-                self.cancels.remove(&name);
-                let last = self
-                    .pauses
-                    .get(&name)
-                    .map_or(Duration::ZERO, |(_, last)| *last);
-                let pause = (last * 2).clamp(Duration::from_secs(1), LONGEST);
-                tracing::warn!(name, "will try again: {}", error.chain());
-                self.pauses.insert(name, (Instant::now() + pause, pause));
-            }
-            Some(Err(panic)) => tracing::error!("work ended unexpectedly: {panic}"),
-            None => {}
+        let (id, why) = match self.tasks.join_next_with_id().await {
+            Some(Ok((id, Ok(())))) => (id, None),
+            Some(Ok((id, Err(error)))) => (id, Some(error.chain())),
+            Some(Err(panic)) => (panic.id(), Some(panic.to_string())),
+            None => return,
+        };
+        let Some(name) = self.names.remove(&id) else {
+            return;
+        };
+        self.cancels.remove(&name);
+        let last = self.pauses.remove(&name);
+        if let Some(why) = why {
+            let last = last.map_or(Duration::ZERO, |(_, last)| last);
+            let pause = (last * 2).clamp(Duration::from_secs(1), LONGEST);
+            tracing::warn!(name, "will try again: {why}");
+            self.pauses.insert(name, (Instant::now() + pause, pause));
         }
     }
 

@@ -139,6 +139,14 @@ async fn make(
         Ok(bucket) => bucket.with_cancel(cancel.clone()),
         Err(error) => return fail(ctx, &restore, &error.chain()).await,
     };
+    if resumed {
+        // It was sound when it began; a bucket that does not answer now will again.
+        let key = backup_file(&source.backup.name_any(), backup_suffix::CONTENTS);
+        match bucket.exists(&key).await {
+            Err(error) if !error.is_permanent() => return Err(error.into()),
+            _ => {}
+        }
+    }
     let name = restore.name_any();
     let log = Log::new(
         "restore",
