@@ -105,7 +105,8 @@ impl Process {
             let _ = kill_process(pid, Signal::TERM);
         }
         let what = format!("{} ({}) to stop", self.name, self.pid);
-        let stopped = wait_for(&what, Duration::from_secs(30), async || {
+        // Velero gives its own workers half a minute.
+        let stopped = wait_for(&what, Duration::from_secs(60), async || {
             Ok((!self.is_alive()).then_some(()))
         })
         .await;
