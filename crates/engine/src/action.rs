@@ -99,3 +99,12 @@ pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
         .and_then(Value::as_str)
         .unwrap_or_default()
 }
+
+/// Removes an annotation that is for us alone; true when it said so.
+pub(crate) fn take_annotation(object: &mut Value, key: &str) -> bool {
+    object
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut)
+        .and_then(|annotations| annotations.remove(key))
+        .is_some_and(|value| value == "true")
+}

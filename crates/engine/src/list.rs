@@ -65,7 +65,7 @@ pub struct Query {
     pub metadata_only: bool,
 }
 
-/// Whoever takes the batches has stopped doing so.
+/// Why a list is not whole.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nobody takes the objects any more.

@@ -24,7 +24,7 @@ use super::{
     track::{self, Tracker},
 };
 use crate::{
-    action::{BackupItemAction, Related},
+    action::{BackupItemAction, Related, take_annotation},
     discovery::{Discovery, Resource},
     list::{self, Query},
     log::{About, Level, Log},
@@ -600,13 +600,4 @@ pub(super) fn paths(
     } else {
         vec![format!("resources/{kind}/{version}/{place}")]
     }
-}
-
-/// Removes an annotation that is for us alone; true when it said so.
-fn take_annotation(object: &mut Value, key: &str) -> bool {
-    object
-        .pointer_mut("/metadata/annotations")
-        .and_then(Value::as_object_mut)
-        .and_then(|annotations| annotations.remove(key))
-        .is_some_and(|value| value == "true")
 }

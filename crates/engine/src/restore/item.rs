@@ -37,7 +37,7 @@ use super::{
     volume::{self, Fate},
 };
 use crate::{
-    action::Related,
+    action::{Related, take_annotation},
     discovery::{Discovery, Resource},
     log::{About, Level, Log},
     progress::Progress,
@@ -706,15 +706,6 @@ fn path(kind: &str, namespace: &str, name: &str) -> String {
     } else {
         format!("resources/{kind}/namespaces/{namespace}/{name}.json")
     }
-}
-
-/// Removes an annotation that is for us alone; true when it said so.
-fn take_annotation(object: &mut Value, key: &str) -> bool {
-    object
-        .pointer_mut("/metadata/annotations")
-        .and_then(Value::as_object_mut)
-        .and_then(|annotations| annotations.remove(key))
-        .is_some_and(|value| value == "true")
 }
 
 /// Whether a refusal means that the object is there already. Services are also refused for ports

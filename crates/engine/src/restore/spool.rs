@@ -3,7 +3,7 @@
 //! them when another one asks; memory holds names and places, never bodies.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs::File,
     io::{self, Write},
     os::unix::fs::FileExt,
@@ -122,17 +122,6 @@ impl Spool {
     pub fn find(&self, group_resource: &str, namespace: &str, name: &str) -> Option<Place> {
         let objects = &self.kinds.get(group_resource)?.objects;
         objects.get(namespace)?.get(name).copied()
-    }
-
-    /// Namespaces that something lives in.
-    #[must_use]
-    pub fn namespaces(&self) -> BTreeSet<&str> {
-        self.kinds
-            .values()
-            .flat_map(|kind| kind.objects.keys())
-            .map(|namespace| &**namespace)
-            .filter(|namespace| !namespace.is_empty())
-            .collect()
     }
 
     /// An object's JSON.
