@@ -1,0 +1,50 @@
+/// What can go wrong with a repository or a copy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no repository there.
+    #[error("there is no repository at {0}")]
+    NoRepository(String),
+    /// There is one already.
+    #[error("there is a repository at {0} already")]
+    Exists(String),
+    /// The password opens none of its keys.
+    #[error("wrong password for the repository at {0}")]
+    WrongPassword(String),
+    /// Somebody else has locked it.
+    #[error("the repository is locked: {0}")]
+    Locked(String),
+    /// There is no such snapshot, or more than one whose id begins like that.
+    #[error("no single snapshot {0} in the repository")]
+    NoSnapshot(String),
+    /// A file of the repository is not what it should be.
+    #[error("{file} of the repository is damaged: {reason}")]
+    Damaged {
+        /// Which.
+        file: String,
+        /// In what way.
+        reason: String,
+    },
+    /// The repository's bucket.
+    #[error(transparent)]
+    Store(#[from] bowline_vault::Error),
+    /// A file of the volume.
+    #[error("{action} {path}")]
+    File {
+        /// What was being done.
+        action: &'static str,
+        /// To which file.
+        path: String,
+        /// What came of it.
+        source: std::io::Error,
+    },
+    /// The restic program.
+    #[error("{0}")]
+    Program(String),
+    /// Somebody ended it.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,146 @@
+//! Volumes in repositories of restic's format: folders copied in, and back.
+//!
+//! Two engines do it, each of which can go on where the other stopped: [`embedded`], which is the
+//! default, and [`program`], which runs restic. What they have in common is [`Engine`].
+
+pub mod embedded;
+mod error;
+pub mod program;
+
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+
+pub use error::{Error, Result};
+
+/// Copies folders into a repository, and back.
+#[async_trait]
+pub trait Engine: Send + Sync {
+    /// Copies what is in a folder into the repository. When `cancel` ends it, [`Error::Cancelled`]
+    /// comes within a second, and there is no snapshot.
+    async fn upload(
+        &self,
+        upload: &Upload,
+        progress: &std::sync::Arc<Progress>,
+        cancel: &CancellationToken,
+    ) -> Result<Uploaded>;
+
+    /// Copies a snapshot into a folder. Other files that are in it stay as they are.
+    async fn download(
+        &self,
+        download: &Download,
+        progress: &std::sync::Arc<Progress>,
+        cancel: &CancellationToken,
+    ) -> Result<Downloaded>;
+}
+
+/// A folder to copy into a repository.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Upload {
+    /// The folder. What is in it goes to the top of the snapshot.
+    pub source: PathBuf,
+    /// The path that the snapshot says it is of; absolute.
+    pub path: String,
+    /// `key=value`, as they are to be written.
+    pub tags: Vec<String>,
+    /// The snapshot that it is probably much like: an id, or the beginning of one.
+    pub parent: Option<String>,
+    /// Files that are read at the same time; none leaves it to the engine.
+    pub parallel: Option<usize>,
+}
+
+/// What an upload came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Uploaded {
+    /// The snapshot's full id; none when the folder was empty, and no snapshot was made.
+    pub snapshot: Option<String>,
+    /// Files in the snapshot.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes that were new to the repository, before they were compressed.
+    pub added: u64,
+    /// What could not be read and is not in the snapshot, though it should be.
+    pub unreadable: Vec<Problem>,
+    /// What was gone when its turn came, and other remarks; the snapshot is right without it.
+    pub remarks: Vec<Problem>,
+}
+
+/// A snapshot to copy into a folder.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Download {
+    /// The snapshot: an id, or the beginning of one.
+    pub snapshot: String,
+    /// The folder; it must exist.
+    pub target: PathBuf,
+    /// Leave holes where there are zeros.
+    pub sparse: bool,
+    /// Remove what is in the folder and not in the snapshot.
+    pub delete_extra: bool,
+    /// Files that are written at the same time; none leaves it to the engine.
+    pub parallel: Option<usize>,
+}
+
+/// What a download came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Downloaded {
+    /// Files written.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What is not as it should be: a file, an owner, an attribute.
+    pub problems: Vec<Problem>,
+}
+
+/// Something about one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The path in the volume.
+    pub path: String,
+    /// What about it.
+    pub reason: String,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.path, self.reason)
+    }
+}
+
+/// How far a copy is, for whoever wants to look.
+#[derive(Debug, Default)]
+pub struct Progress {
+    total: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Progress {
+    /// Bytes in all, as far as is known, and bytes done. Never more done than there are.
+    #[must_use]
+    pub fn get(&self) -> (u64, u64) {
+        let done = self.done.load(Ordering::Relaxed);
+        (self.total.load(Ordering::Relaxed).max(done), done)
+    }
+
+    pub(crate) fn expect(&self, total: u64) {
+        self.total.store(total, Ordering::Relaxed);
+    }
+
+    pub(crate) fn more(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, total: u64, done: u64) {
+        self.total.store(total, Ordering::Relaxed);
+        self.done.store(done, Ordering::Relaxed);
+    }
+
+    /// The end: all of it is done.
+    pub(crate) fn finish(&self, bytes: u64) {
+        self.set(bytes, bytes);
+    }
+}

@@ -1,0 +1,1 @@
+//! The restic program as an engine: `backup --json`, `restore`, `stats --json`.
