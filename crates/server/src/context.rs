@@ -152,7 +152,8 @@ impl Context {
         })
     }
 
-    async fn secret(&self, key: &SecretKeySelector) -> Result<Vec<u8>, String> {
+    /// A value of a Secret in the server's namespace, or why it cannot be had.
+    pub(crate) async fn secret(&self, key: &SecretKeySelector) -> Result<Vec<u8>, String> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let secret = secrets
             .get_opt(&key.name)
