@@ -41,6 +41,12 @@ enum Command {
     Apiserver(commands::apiserver::Args),
     /// Run the server: the control plane.
     Server(Box<commands::server::Args>),
+    /// Run the node agent: copies volumes of one node
+    #[command(subcommand)]
+    NodeAgent(commands::node_agent::Command),
+    /// Wait in a restored pod until its volumes are complete
+    #[command(hide = true)]
+    RestoreHelper(commands::restore_helper::Args),
     /// Put Bowline into a cluster; so far its CustomResourceDefinitions.
     Install(commands::install::Args),
     /// Work with backups
@@ -92,6 +98,9 @@ fn main() -> ExitCode {
 }
 
 async fn start() -> ExitCode {
+    if let Some(args) = commands::restore_helper::by_name(std::env::args_os()) {
+        return ended(commands::restore_helper::run(args, &mut io::stdout()).await);
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return usage(&error),
@@ -99,7 +108,11 @@ async fn start() -> ExitCode {
     rustls::crypto::ring::default_provider()
         .install_default()
         .expect("nothing chose a TLS provider before main");
-    match run(args, &mut io::stdout()).await {
+    ended(run(args, &mut io::stdout()).await)
+}
+
+fn ended(done: anyhow::Result<ExitCode>) -> ExitCode {
+    match done {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -118,6 +131,8 @@ async fn run(args: Args, mut out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => commands::demo::run(args, &mut out).await?,
         Command::Apiserver(args) => commands::apiserver::run(args, &mut out).await?,
         Command::Server(args) => commands::server::run(*args, &ctx).await?,
+        Command::NodeAgent(command) => commands::node_agent::run(command, &ctx).await?,
+        Command::RestoreHelper(args) => return commands::restore_helper::run(args, out).await,
         Command::Install(args) => commands::install::run(args, &ctx, &mut out).await?,
         Command::Backup(command) => return commands::backup::run(command, &ctx, out).await,
         Command::Restore(command) => return commands::restore::run(command, &ctx, out).await,
