@@ -83,10 +83,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // Each thread keeps memory of its own; none of what blocks here gains from more threads.
+    // Each thread keeps memory of its own; none of what blocks here gains from more threads. A copy
+    // of a volume however keeps one for as long as it takes, and needs others beside it.
+    let copies = std::env::args_os().any(|word| word == "node-agent");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .max_blocking_threads(8)
+        .max_blocking_threads(if copies { 256 } else { 8 })
         .build();
     match runtime {
         Ok(runtime) => runtime.block_on(start()),

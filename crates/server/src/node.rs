@@ -44,6 +44,8 @@ pub const HOST_PODS: &str = "/host_pods";
 
 /// How long copies have to end when the process stops.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A copy that was stopped gives its lock back a moment later.
+const GRACE: Duration = Duration::from_secs(2);
 /// The folder of a pod that the kubelet made itself, from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
@@ -126,8 +128,12 @@ async fn live(node: &Arc<Node>, mut beat: Heartbeat, stop: &CancellationToken) -
     // Copies end first; what they hold in their repositories goes while the buckets still answer.
     quit.cancel();
     node.ctx.abort.cancel();
-    if tokio::time::timeout(PATIENCE, watching).await.is_err() {
-        tracing::warn!("copies did not end in time; their locks stay until they are stale");
+    match tokio::time::timeout(PATIENCE, watching).await {
+        Ok(Ok(0)) => {}
+        Ok(_) => tokio::time::sleep(GRACE).await,
+        Err(_) => {
+            tracing::warn!("copies did not end in time; their locks stay until they are stale");
+        }
     }
     node.ctx.stop.cancel();
     match replaced {

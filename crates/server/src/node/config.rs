@@ -15,6 +15,8 @@ use crate::{Context, Error, Result};
 
 /// Copies at the same time when nobody says. (Velero's default is one.)
 const SLOTS: usize = 2;
+/// Copies at the same time, whatever anybody says: each needs threads and memory.
+const MOST: usize = 64;
 
 /// The settings that matter here.
 #[derive(Debug, Default, Deserialize)]
@@ -112,7 +114,8 @@ impl Config {
 }
 
 fn positive(number: i64) -> Option<usize> {
-    usize::try_from(number).ok().filter(|number| *number > 0)
+    let number = usize::try_from(number).ok().filter(|number| *number > 0);
+    number.map(|number| number.min(MOST))
 }
 
 /// The labels of a node; none when it cannot be read.
@@ -148,6 +151,7 @@ mod tests {
             (5, vec![("disk", "ssd"), ("zone", "a")], 3),
             (0, vec![("disk", "tape")], 2),
             (-1, vec![], 2),
+            (1_000, vec![], 64),
         ] {
             let labels = labels
                 .into_iter()

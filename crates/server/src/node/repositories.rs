@@ -10,7 +10,7 @@ use bowline_api::{
     names::{REPO_CREDENTIALS_KEY, REPO_CREDENTIALS_SECRET},
     v1::{BackupStorageLocation, BackupStorageLocationSpec},
 };
-use bowline_vault::{Bucket, Location};
+use bowline_vault::Location;
 use bowline_volume::{
     Engine,
     embedded::{Budget, Identity, Repository},
@@ -65,8 +65,8 @@ impl Repositories {
             },
             budget: Budget {
                 memory: usize::try_from(memory).unwrap_or(usize::MAX),
-                threads: std::thread::available_parallelism().map_or(2, usize::from),
                 patience: settings.resource_timeout.max(Duration::from_secs(1)),
+                ..Budget::default()
             },
             kept: std::sync::Mutex::default(),
         }
@@ -89,11 +89,9 @@ impl Repositories {
         if let Some(open) = open.as_ref().filter(|open| open.with == with) {
             return Ok(Arc::clone(&open.engine));
         }
-        let bucket = bowline_vault::open(&location).map_err(|e| Refusal::Named(chain(&e)))?;
-        let bucket = bucket
-            .with_cancel(ctx.stop.clone())
-            .with_metrics(ctx.metrics.store.clone());
-        let engine = self.engine(bucket, namespace, &with.password).await?;
+        let engine = self
+            .engine(ctx, &location, namespace, &with.password)
+            .await?;
         *open = Some(Open {
             with,
             engine: Arc::clone(&engine),
@@ -111,10 +109,15 @@ impl Repositories {
     /// (`Settings::validate` refuses `--restic-binary` until there is another.)
     async fn engine(
         &self,
-        bucket: Bucket,
+        ctx: &Context,
+        location: &Location,
         namespace: &str,
         password: &str,
     ) -> Result<Arc<dyn Engine>, Refusal> {
+        let bucket = bowline_vault::open(location).map_err(|e| Refusal::Named(chain(&e)))?;
+        let bucket = bucket
+            .with_cancel(ctx.stop.clone())
+            .with_metrics(ctx.metrics.store.clone());
         let folder = format!("restic/{namespace}");
         let identity = self.identity.clone();
         match Repository::open(bucket, &folder, password, identity, self.budget).await {

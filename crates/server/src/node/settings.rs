@@ -58,7 +58,7 @@ pub struct Settings {
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub progress_interval: Option<Duration>,
     /// How much file data is held in memory, by all copies together.
-    #[arg(long, value_name = "BYTES", default_value = "256Mi", value_parser = memory)]
+    #[arg(long, value_name = "BYTES", default_value = "128Mi", value_parser = memory)]
     pub memory: u64,
     #[command(flatten)]
     idle: Idle,
@@ -198,7 +198,7 @@ mod tests {
             Duration::from_secs(1800)
         );
         assert_eq!(settings.host_pods, PathBuf::from("/host_pods"));
-        assert_eq!(settings.memory, 256 << 20);
+        assert_eq!(settings.memory, 128 << 20);
         assert_eq!(settings.interval(), Duration::from_secs(1));
         assert_eq!(settings.remarks(), Vec::<String>::new());
     }

@@ -34,8 +34,8 @@ struct Seen {
     pods: Store<Pod>,
 }
 
-/// Looks after copies until `quit`; returns when those under way have ended.
-pub(super) async fn run(node: Arc<Node>, quit: CancellationToken) {
+/// Looks after copies until `quit`; returns when those under way have ended, and how many there were.
+pub(super) async fn run(node: Arc<Node>, quit: CancellationToken) -> usize {
     let ctx = &node.ctx;
     let here = watcher::Config::default().fields(&format!("spec.nodeName={}", node.name));
     let (backups, backup_changes) = follow(ctx.api(), watcher::Config::default());
@@ -73,12 +73,14 @@ pub(super) async fn run(node: Arc<Node>, quit: CancellationToken) {
             look_at_restores(&node, &seen, &mut downloads);
         }
     }
+    let under_way = ctx.running.len() + ctx.restoring.len();
     while !uploads.is_empty() {
         uploads.ended().await;
     }
     while !downloads.is_empty() {
         downloads.ended().await;
     }
+    under_way
 }
 
 /// Objects of a kind, and word whenever one changes.

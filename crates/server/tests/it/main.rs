@@ -9,6 +9,7 @@ mod deletion;
 mod download;
 mod location;
 mod node;
+mod node_copies;
 mod schedule;
 mod server_status;
 mod sync;
