@@ -129,8 +129,8 @@ impl Index {
         self.entries.shrink_to_fit();
     }
 
-    /// Makes an index of packs, for tests and for what is known otherwise.
-    pub(crate) fn of<'a>(packs: impl IntoIterator<Item = &'a Pack>) -> Self {
+    #[cfg(test)]
+    fn of<'a>(packs: impl IntoIterator<Item = &'a Pack>) -> Self {
         let mut index = Self::default();
         let mut numbers = HashMap::new();
         for pack in packs {
