@@ -124,7 +124,7 @@ impl Index {
 
     fn sort(&mut self) {
         self.entries
-            .sort_unstable_by(|a, b| (a.id, a.pack, a.offset).cmp(&(b.id, b.pack, b.offset)));
+            .sort_unstable_by_key(|e| (e.id, e.pack, e.offset));
         self.entries.dedup_by_key(|e| (e.id, e.pack, e.offset));
         self.entries.shrink_to_fit();
     }
