@@ -1,5 +1,6 @@
 //! The embedded engine on a folder: what goes in comes back, and what is damaged is named. What the
 //! real restic makes of it is in the scenarios.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::{
     collections::BTreeMap,

@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use bytes::Bytes;
 use tokio::{runtime::Handle, sync::Semaphore, task::JoinSet};
 
 use super::{
@@ -37,6 +38,8 @@ pub(crate) struct Saver {
     /// Room for packs that are on their way.
     room: Arc<Semaphore>,
     puts: Mutex<JoinSet<()>>,
+    /// Memory of packs that are in the bucket, for the next ones.
+    spare: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Packs that are in the bucket and in no index file yet.
     stored: Arc<Mutex<Vec<Pack>>>,
     counts: Counts,
@@ -89,6 +92,7 @@ impl Saver {
             trees: Mutex::default(),
             room: Arc::new(Semaphore::new(packs.max(1))),
             puts: Mutex::default(),
+            spare: Arc::default(),
             stored: Arc::default(),
             counts: Counts::default(),
         }
@@ -167,7 +171,10 @@ impl Saver {
         let full = {
             let mut builder = lock(builder);
             let is_full = builder.add(blob, id, sealed, raw);
-            is_full.then(|| std::mem::take(&mut *builder))
+            is_full.then(|| {
+                let spare = lock(&self.spare).pop().unwrap_or_default();
+                std::mem::replace(&mut *builder, Builder::with(spare))
+            })
         };
         match full {
             Some(builder) => self.send(builder),
@@ -184,10 +191,14 @@ impl Saver {
         }
         let Built { pack, bytes } = builder.build(&self.files.key);
         let (files, stop) = (self.files.clone(), Arc::clone(&self.stop));
-        let stored = Arc::clone(&self.stored);
+        let (stored, spare) = (Arc::clone(&self.stored), Arc::clone(&self.spare));
         let put = async move {
             let sent = async {
-                files.place.put(File::Pack, &pack.id, bytes.into()).await?;
+                let bytes = Bytes::from(bytes);
+                files.place.put(File::Pack, &pack.id, bytes.clone()).await?;
+                if let Ok(bytes) = bytes.try_into_mut() {
+                    lock(&spare).push(bytes.into());
+                }
                 drop(permit);
                 keep(&files, &stored, pack).await
             };
