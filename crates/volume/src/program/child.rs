@@ -101,7 +101,9 @@ impl Output {
             }
             let summary = messages::summary(&line);
             let mut lines = self.lines();
-            lines.summary = summary.or(lines.summary.take());
+            if summary.is_some() {
+                lines.summary = summary;
+            }
             lines.last = line;
         }
     }

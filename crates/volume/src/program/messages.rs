@@ -151,7 +151,7 @@ impl Complaints {
             let path = folders
                 .iter()
                 .find_map(|folder| Path::new(&file.item).strip_prefix(folder).ok())
-                .unwrap_or(Path::new(&file.item));
+                .unwrap_or_else(|| Path::new(&file.item));
             let path = path.to_string_lossy();
             let path = path.trim_start_matches("./").trim_start_matches('/');
             files.entry(path.to_owned()).or_insert(file);
