@@ -270,6 +270,8 @@ pub const SERVER: &str = "velero";
 pub const NODE_AGENT: &str = "node-agent";
 /// The node agents' DaemonSet for Windows nodes.
 pub const NODE_AGENT_WINDOWS: &str = "node-agent-windows";
+/// What the name of a node process's Lease begins with; the node's name follows.
+pub const NODE_LEASE_PREFIX: &str = "bowline-node-";
 /// The Secret with the provider's credentials.
 pub const CLOUD_CREDENTIALS_SECRET: &str = "cloud-credentials";
 /// The key in that Secret.
