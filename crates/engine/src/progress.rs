@@ -28,7 +28,8 @@ impl Progress {
         stage.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn enter(&self, stage: &str) {
+    /// Says what is being done.
+    pub fn enter(&self, stage: &str) {
         let mut current = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         stage.clone_into(&mut current);
     }

@@ -21,6 +21,7 @@ pub mod modifier;
 mod namespace;
 mod owners;
 pub mod plan;
+pub mod pod_volume;
 pub mod select;
 pub mod source;
 pub mod spool;
@@ -51,6 +52,7 @@ use self::{
     item::{Asked, Run},
     modifier::Modifiers,
     plan::{DEFINITIONS, Priorities, Wave},
+    pod_volume::{Filling, PodVolumes},
     select::Selection,
     spool::Spool,
 };
@@ -80,6 +82,8 @@ pub struct Job {
     pub actions: Vec<Arc<dyn RestoreItemAction>>,
     /// What the backup says of its volumes.
     pub volumes: Vec<BackupVolumeInfo>,
+    /// Its pod volumes, and how they come back.
+    pub pod_volumes: PodVolumes,
     /// How it is done.
     pub settings: Settings,
     /// Told how far it is.
@@ -114,6 +118,8 @@ pub struct Outcome {
     pub resource_list: ResourceList,
     /// What plugins go on with.
     pub operations: Vec<RestoreOperation>,
+    /// Volumes of pods that somebody fills now.
+    pub fillings: Vec<Filling>,
     /// Calls to the cluster.
     pub calls: u64,
 }
@@ -148,6 +154,7 @@ pub async fn run(job: Job, archive: Reader) -> Result<Outcome, Error> {
         Ok(Outcome {
             resource_list: run.tracker.list(),
             operations,
+            fillings: std::mem::take(&mut *run.fillings()),
             calls: run.calls.sent(),
         })
     };
@@ -176,6 +183,7 @@ pub async fn rehearse(job: Job, archive: Reader) -> Result<Plan, Error> {
         key(a).cmp(&key(b))
     });
     plan.missing.sort();
+    plan.volumes.sort();
     Ok(plan)
 }
 
@@ -242,6 +250,8 @@ async fn prepare(job: Job, archive: Reader, dry: Option<Dry>) -> Result<(Run, Ve
         actions: job.actions,
         modifiers: job.modifiers,
         volumes: volumes.collect::<HashMap<_, _>>(),
+        pod_volumes: job.pod_volumes,
+        fillings: Default::default(),
         tracker: track::Tracker::default(),
         namespaces: namespace::Namespaces::default(),
         anew: Default::default(),

@@ -2,12 +2,14 @@
 //! acts on it. What they share is here: the loop that calls them, and calls that mind neither being
 //! late nor being repeated.
 
+pub mod abandoned;
 pub mod backup;
 pub mod deletion;
 pub mod download;
 pub mod expiry;
 mod finalize;
 pub mod location;
+pub mod repository;
 pub mod restore;
 pub(crate) mod runs;
 pub mod schedule;
@@ -291,7 +293,7 @@ impl Context {
     }
 
     /// Creates an object; none when there is one of that name already.
-    async fn create<K>(&self, object: &K) -> Result<Option<K>>
+    pub(crate) async fn create<K>(&self, object: &K) -> Result<Option<K>>
     where
         K: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
     {
@@ -306,7 +308,7 @@ impl Context {
     }
 
     /// Deletes this very object and no later one of its name; one that is gone is no error.
-    async fn delete<K>(&self, object: &K) -> Result<()>
+    pub(crate) async fn delete<K>(&self, object: &K) -> Result<()>
     where
         K: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
     {

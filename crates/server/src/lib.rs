@@ -14,6 +14,8 @@ pub mod http;
 pub mod lease;
 pub mod metrics;
 pub mod node;
+pub mod nodes;
+mod repositories;
 mod run;
 pub mod settings;
 

@@ -14,7 +14,7 @@ mod backup;
 mod config;
 mod copy;
 mod done;
-pub mod heartbeat;
+mod heartbeat;
 mod metrics;
 mod place;
 mod repositories;

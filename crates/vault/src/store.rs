@@ -92,6 +92,49 @@ fn whole(key: &str, range: &Range<u64>, part: Bytes) -> Result<Bytes> {
     })
 }
 
+/// How another program gets at a bucket as the same somebody. Not to be shown: it holds secrets.
+///
+/// Variables are those that the provider's own libraries read. One without a value must not be
+/// set, lest the program takes itself for somebody else.
+pub enum Access {
+    /// S3.
+    Aws {
+        /// Who we are, and the region.
+        variables: Vec<(&'static str, String)>,
+    },
+    /// Azure Blob Storage.
+    Azure {
+        /// The storage account.
+        account: String,
+        /// Its URL.
+        endpoint: String,
+        /// Its key, when the credentials hold it.
+        key: Option<String>,
+        /// Who we are, when they do not.
+        variables: Vec<(&'static str, String)>,
+    },
+    /// Google Cloud Storage.
+    Gcp {
+        /// Its URL.
+        endpoint: String,
+        /// The text of the account's key file; without, we are the machine.
+        account: Option<String>,
+    },
+    /// A folder.
+    Folder,
+}
+
+/// How another program gets at the bucket of a built-in provider.
+pub(crate) fn access(provider: &str, settings: &Settings) -> Result<Access> {
+    match provider.strip_prefix("velero.io/").unwrap_or(provider) {
+        "aws" => aws::access(settings),
+        "azure" => azure::access(settings),
+        "gcp" => gcp::access(settings),
+        "filesystem" | "fs" => Ok(Access::Folder),
+        _ => Err(unknown(provider)),
+    }
+}
+
 /// The providers that are built in, by the names a location may call them.
 const PROVIDERS: &[(&str, Provider)] = &[
     ("aws", aws::open),
@@ -117,12 +160,14 @@ fn find(provider: &str) -> Option<Provider> {
 
 /// Opens the store of a built-in provider.
 pub(crate) fn open(provider: &str, settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
-    let open = find(provider).ok_or_else(|| {
-        let known: Vec<_> = PROVIDERS.iter().map(|(name, _)| *name).collect();
-        Error::Settings(format!(
-            "unknown object storage provider {provider:?}; known are {}",
-            known.join(", ")
-        ))
-    })?;
+    let open = find(provider).ok_or_else(|| unknown(provider))?;
     open(settings)
+}
+
+fn unknown(provider: &str) -> Error {
+    let known: Vec<_> = PROVIDERS.iter().map(|(name, _)| *name).collect();
+    Error::Settings(format!(
+        "unknown object storage provider {provider:?}; known are {}",
+        known.join(", ")
+    ))
 }

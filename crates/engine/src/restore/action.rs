@@ -21,12 +21,13 @@ mod webhooks;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bowline_api::v1::{PodVolumeBackup, Restore};
+use bowline_api::v1::Restore;
 use kube::Client;
 use serde_json::{Map, Value};
 
 use self::config::Configs;
-use super::hooks::SpecHooks;
+pub(super) use self::pod::PODS;
+use super::{hooks::SpecHooks, pod_volume::Copies};
 use crate::action::{Refused, Related};
 
 /// What an action made of an object.
@@ -85,7 +86,7 @@ pub struct Cluster {
     /// The tag for an image that a plugin's configuration names without one.
     pub image_tag: String,
     /// The volumes of the backup that were copied file by file.
-    pub pod_volume_backups: Vec<PodVolumeBackup>,
+    pub copies: Arc<Copies>,
     /// The hooks of the restore's spec.
     pub hooks: Arc<SpecHooks>,
 }

@@ -25,6 +25,33 @@ pub struct Plan {
     pub items: Vec<Planned>,
     /// What the cluster does not have and objects refer to.
     pub missing: Vec<String>,
+    /// Volumes of pods that are filled.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<Filled>,
+}
+
+/// A volume of a pod that would be made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Filled {
+    /// The namespace that the pod goes to.
+    pub namespace: String,
+    /// The pod.
+    pub pod: String,
+    /// The volume's name in the pod.
+    pub volume: String,
+    /// The claim behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim: Option<String>,
+    /// The snapshot it is filled from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// Its bytes, if the backup says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<i64>,
+    /// Why it is not filled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// What would happen to an object.
@@ -148,6 +175,10 @@ impl Dry {
         self.lock().items.push(planned);
     }
 
+    fn fills(&self, volumes: Vec<Filled>) {
+        self.lock().volumes.extend(volumes);
+    }
+
     fn misses(&self, what: String) {
         let missing = &mut self.lock().missing;
         if !missing.contains(&what) {
@@ -181,6 +212,9 @@ impl Run {
                     class.kind, class.name, key.kind, key.namespace, key.name
                 ));
             }
+        }
+        if step == Step::Create {
+            dry.fills(self.rehearse_volumes(key, ready));
         }
         let clean = step.is_clean();
         dry.add(Planned::of(key, step));

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::{
     Settings,
-    action::RestoreItemAction,
+    action::{PODS, RestoreItemAction},
     calls::{Calls, Write},
     dry::{Dry, Planned},
     existing::{self, Existing, Verdict},
@@ -31,13 +31,14 @@ use super::{
     namespace::{self, Namespaces},
     owners,
     plan::{DEFINITIONS, Item},
+    pod_volume::{Filling, PodVolume, PodVolumes},
     select::Selection,
     spool::Spool,
     track::{Claim, Done, Key, Tracker},
     volume::{self, Fate},
 };
 use crate::{
-    action::{Related, take_annotation},
+    action::{Related, take_annotation, text},
     discovery::{Discovery, Resource},
     log::{About, Level, Log},
     progress::Progress,
@@ -63,6 +64,10 @@ pub(super) struct Run {
     pub(super) modifiers: Option<Arc<Modifiers>>,
     /// What the backup says of volumes, by name.
     pub(super) volumes: HashMap<String, BackupVolumeInfo>,
+    /// How the volumes of pods come back.
+    pub(super) pod_volumes: PodVolumes,
+    /// Volumes of pods that somebody fills now.
+    pub(super) fillings: Mutex<Vec<Filling>>,
     pub(super) tracker: Tracker,
     pub(super) namespaces: Namespaces,
     /// Volumes that are made anew.
@@ -116,6 +121,10 @@ pub(super) struct Ready {
     pub(super) wanted: Value,
     /// As the backup has it, in its new namespace.
     pub(super) pristine: Value,
+    /// The namespace that it had.
+    pub(super) source: String,
+    /// A pod's volumes that are to be filled.
+    pub(super) volumes: Vec<PodVolume>,
     status: Option<Value>,
     managers: Value,
     clean: Clean,
@@ -236,7 +245,7 @@ impl Run {
     async fn prepare(&self, key: &Key, pristine: Value) -> Result<Ready, End> {
         let mut object = pristine.clone();
         match &*key.kind {
-            "pods" if pristine["metadata"]["annotations"][MIRROR].is_string() => {
+            PODS if pristine["metadata"]["annotations"][MIRROR].is_string() => {
                 self.note(Level::Info, "Not restored because it is a mirror pod", key);
                 self.plan(|| Planned::skip(key, "it is a mirror pod"));
                 return Err(End::SKIPPED);
@@ -254,6 +263,11 @@ impl Run {
                 clean = self.fail(key, &why);
             }
         }
+        let source = text(&pristine, "/metadata/namespace").to_owned();
+        let volumes = match &*key.kind {
+            PODS => self.pod_volumes.copies.of(&object, &source),
+            _ => Vec::new(),
+        };
         let mut pristine = pristine;
         for object in [&mut object, &mut pristine] {
             if !key.namespace.is_empty() {
@@ -268,6 +282,8 @@ impl Run {
         Ok(Ready {
             wanted: object,
             pristine,
+            source,
+            volumes,
             status,
             managers,
             clean,
@@ -276,7 +292,9 @@ impl Run {
 
     /// A volume that comes back as it was, or the end of it.
     fn volume(&self, key: &Key, volume: &mut Value) -> Result<(), End> {
-        match volume::fate(volume, self.volumes.get(&*key.name)) {
+        let copied =
+            |namespace: &str, name: &str| self.pod_volumes.copies.has_claim(namespace, name);
+        match volume::fate(volume, self.volumes.get(&*key.name), copied) {
             Fate::AsIs => {
                 let claimed = volume["spec"]["claimRef"]["namespace"]
                     .as_str()
@@ -495,6 +513,9 @@ impl Run {
                 }
                 Err(error) => clean = self.fail(key, &message(&error)),
             }
+        }
+        if &*key.kind == PODS {
+            self.fill(key, &ready, &metadata).await;
         }
         if &*key.kind == DEFINITIONS {
             clean &= self.wait_for_definition(key, path).await;

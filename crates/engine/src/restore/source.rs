@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bowline_api::{
-    names::label,
-    v1::{Backup, BackupStorageLocation, BackupStorageLocationPhase, Restore},
+    names::{label, label_value},
+    v1::{Backup, BackupStorageLocation, BackupStorageLocationPhase, PodVolumeBackup, Restore},
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt, api::ListParams};
@@ -13,6 +13,7 @@ use super::{
     action::{self, Cluster, RestoreItemAction},
     hooks::{self, SpecHooks},
     modifier::Modifiers,
+    pod_volume::Copies,
     validate,
 };
 use crate::policy::{Policies, Purpose};
@@ -181,8 +182,24 @@ impl Installation {
         })
     }
 
+    /// The pod volumes of a backup as the cluster knows them. The backup's own file is truer: it
+    /// comes with the backup, objects may be late or gone.
+    pub async fn pod_volume_backups(
+        &self,
+        backup: &Backup,
+    ) -> Result<Vec<PodVolumeBackup>, kube::Error> {
+        let copies: Api<PodVolumeBackup> = Api::namespaced(self.client.clone(), &self.namespace);
+        let labels = format!("{}={}", label::BACKUP_NAME, label_value(&backup.name_any()));
+        let found = copies.list(&ListParams::default().labels(&labels)).await?;
+        Ok(found.items)
+    }
+
     /// What is done to objects on their way.
-    pub async fn actions(&self, restore: &Restore) -> Found<Vec<Arc<dyn RestoreItemAction>>> {
+    pub async fn actions(
+        &self,
+        restore: &Restore,
+        copies: &Arc<Copies>,
+    ) -> Found<Vec<Arc<dyn RestoreItemAction>>> {
         let hooks = match SpecHooks::new(restore.spec.hooks.as_ref()) {
             Ok(hooks) => hooks,
             Err(why) => return Ok(Err(format!("invalid restore hooks: {why}"))),
@@ -192,8 +209,7 @@ impl Installation {
             namespace: self.namespace.clone(),
             image: None,
             image_tag: format!("v{}", env!("CARGO_PKG_VERSION")),
-            // Volumes are restored by a later version.
-            pod_volume_backups: Vec::new(),
+            copies: Arc::clone(copies),
             hooks: Arc::new(hooks),
         };
         action::built_in(&cluster).await.map(Ok)

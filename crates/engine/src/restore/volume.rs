@@ -10,6 +10,9 @@ const BOUND: [&str; 2] = [
     "pv.kubernetes.io/bound-by-controller",
 ];
 
+/// Why a volume whose files were copied is made anew.
+const FILES: &str = "its files are restored into a new volume";
+
 /// What becomes of a persistent volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -21,17 +24,27 @@ pub(super) enum Fate {
     Snapshot,
 }
 
-/// Decides by what the backup says of the volume.
-pub(super) fn fate(volume: &Value, info: Option<&BackupVolumeInfo>) -> Fate {
+/// Decides by what the backup says of the volume. Old backups say nothing: then `copied` knows whether
+/// there is a copy of a claim's files, by namespace and name.
+pub(super) fn fate(
+    volume: &Value,
+    info: Option<&BackupVolumeInfo>,
+    copied: impl FnOnce(&str, &str) -> bool,
+) -> Fate {
     match info.and_then(|info| info.backup_method.as_ref()) {
         Some(BackupMethod::NativeSnapshot) => return Fate::Snapshot,
         Some(BackupMethod::PodVolumeBackup) => {
-            return Fate::Anew("its files are restored into a new volume");
+            return Fate::Anew(FILES);
         }
         Some(BackupMethod::CsiSnapshot) => {
             return Fate::Anew("a CSI snapshot becomes a new volume");
         }
         _ => {}
+    }
+    let claim = &volume["spec"]["claimRef"];
+    let of_claim = |key: &str| claim[key].as_str().unwrap_or_default();
+    if info.is_none() && copied(of_claim("namespace"), of_claim("name")) {
+        return Fate::Anew(FILES);
     }
     if volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete" {
         return Fate::Anew("it has no snapshot and its reclaim policy is Delete");
@@ -86,6 +99,9 @@ mod tests {
             serde_json::from_value(json!({"pvName": "v", "backupMethod": method, "snapshotDataMoved": false, "preserveLocalSnapshot": false, "skipped": false})).unwrap()
         };
         let is_anew = |fate| matches!(fate, Fate::Anew(_));
+        fn fate(volume: &Value, info: Option<&BackupVolumeInfo>) -> Fate {
+            super::fate(volume, info, |_, _| false)
+        }
         assert_eq!(fate(&volume("Retain"), None), Fate::AsIs);
         assert!(is_anew(fate(&volume("Delete"), None)));
         assert!(is_anew(fate(&volume("Delete"), Some(&info(json!(null))))));
@@ -105,6 +121,19 @@ mod tests {
             fate(&volume("Delete"), Some(&info(json!("NativeSnapshot")))),
             Fate::Snapshot
         );
+    }
+
+    #[test]
+    fn old_backups_know_of_a_copy_by_the_claim() {
+        let volume = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain", "claimRef": {"namespace": "shop", "name": "data"}}});
+        let copied = |namespace: &str, name: &str| (namespace, name) == ("shop", "data");
+        let skipped = BackupVolumeInfo {
+            skipped: true,
+            ..BackupVolumeInfo::default()
+        };
+        assert_eq!(fate(&volume, None, copied), Fate::Anew(FILES));
+        assert_eq!(fate(&volume, None, |_, _| false), Fate::AsIs);
+        assert_eq!(fate(&volume, Some(&skipped), copied), Fate::AsIs);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use bowline_api::v1::{Restore, RestoreSpec};
+use bowline_api::v1::{PodVolumeBackup, Restore, RestoreSpec};
 use bowline_apiserver::{ApiServer, Fault, Rule, When};
 use bowline_engine::{
     log::{Level, Log, Written},
@@ -11,6 +11,7 @@ use bowline_engine::{
         dry::{Plan, Step},
         hooks::SpecHooks,
         plan::Priorities,
+        pod_volume::{Copies, PodVolumes},
     },
 };
 use bowline_vault::archive::{
@@ -75,24 +76,37 @@ struct Made {
 }
 
 async fn job(server: &ApiServer, spec: Value, log: &Log, progress: &Arc<Progress>) -> Job {
+    job_with(server, spec, log, progress, PodVolumes::default()).await
+}
+
+async fn job_with(
+    server: &ApiServer,
+    spec: Value,
+    log: &Log,
+    progress: &Arc<Progress>,
+    pod_volumes: PodVolumes,
+) -> Job {
     let mut spec: RestoreSpec = serde_json::from_value(spec).unwrap();
     spec.backup_name = Some("b".to_owned());
     let client = Client::new(server.clone(), "default");
     let cluster = Cluster {
         client: client.clone(),
         namespace: "velero".to_owned(),
-        image: None,
+        image: Some("r.io/bowline:v1".to_owned()),
         image_tag: "v1".to_owned(),
-        pod_volume_backups: Vec::new(),
+        copies: Arc::clone(&pod_volumes.copies),
         hooks: Arc::new(SpecHooks::new(spec.hooks.as_ref()).unwrap()),
     };
+    let mut restore = Restore::new("velero", "r", spec);
+    restore.metadata.uid = Some("uid-of-r".to_owned());
     Job {
         client,
-        restore: Arc::new(Restore::new("velero", "r", spec)),
+        restore: Arc::new(restore),
         policies: None,
         modifiers: None,
         actions: action::built_in(&cluster).await.unwrap(),
         volumes: Vec::new(),
+        pod_volumes,
         settings: Settings {
             priorities: Priorities::default(),
             versions: None,
@@ -726,5 +740,156 @@ async fn an_object_is_what_its_folder_says() {
         get(&server, "/api/v1/namespaces/default/secrets/s")
             .await
             .is_none()
+    );
+}
+
+/// Copies of volumes of pod `shop/web`: one of restic's, one of kopia's, one that failed.
+fn copies() -> PodVolumes {
+    let backup = |volume: &str, uploader: &str, snapshot: &str, phase: &str| -> PodVolumeBackup {
+        serde_json::from_value(json!({
+            "metadata": {"name": format!("b-{volume}")},
+            "spec": {"pod": {"namespace": "shop", "name": "web"}, "volume": volume, "uploaderType": uploader},
+            "status": {"snapshotID": snapshot, "phase": phase, "message": "no node", "progress": {"totalBytes": 7, "bytesDone": 7}},
+        }))
+        .unwrap()
+    };
+    PodVolumes {
+        copies: Arc::new(Copies::new(&[
+            backup("v", "restic", "1a2b3c4d", "Completed"),
+            backup("old", "kopia", "k0p1a", "Completed"),
+            backup("broken", "restic", "", "Failed"),
+        ])),
+        location: "default".to_owned(),
+        repositories: "s3:http://s3/b/restic".to_owned(),
+    }
+}
+
+fn app_with_volumes() -> Vec<Value> {
+    let mut app = app();
+    app[1]["spec"]["volumes"] = json!([
+        {"name": "v", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "old", "emptyDir": {}},
+        {"name": "broken", "emptyDir": {}},
+    ]);
+    app
+}
+
+async fn server_with_kinds() -> ApiServer {
+    let server = ApiServer::default();
+    for crd in bowline_api::crd::all() {
+        server.load(&crd).unwrap();
+    }
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "velero"}});
+    server.load(&namespace).unwrap();
+    server
+}
+
+#[tokio::test]
+async fn volumes_of_a_pod_are_asked_for_once() {
+    let server = server_with_kinds().await;
+    // Requests go with their restore.
+    let restore = json!({"apiVersion": "velero.io/v1", "kind": "Restore", "metadata": {"namespace": "velero", "name": "r", "uid": "uid-of-r"}, "spec": {"backupName": "b"}});
+    server.load(&restore).unwrap();
+    let spec = json!({"namespaceMapping": {"shop": "copy"}, "uploaderConfig": {"parallelFilesDownload": 3}});
+    let mut names = Vec::new();
+    for resumed in [false, true] {
+        let log = Log::new("restore", "velero/r", Level::Debug);
+        let progress = Arc::new(Progress::default());
+        let mut job = job_with(&server, spec.clone(), &log, &progress, copies()).await;
+        job.resumed = resumed;
+        job.since = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(60);
+        let outcome = restore::run(job, archive(&app_with_volumes(), &[]))
+            .await
+            .unwrap();
+        assert_eq!(outcome.fillings.len(), 1, "resumed: {resumed}");
+        assert_eq!(outcome.fillings[0].claim.as_deref(), Some("data"));
+        names.push(outcome.fillings[0].request.metadata.name.clone());
+        let results = serde_json::to_value(log.take().results).unwrap();
+        assert_eq!(
+            results["errors"],
+            json!({"velero": ["pod volume restore failed: volume old of pod copy/web: snapshot k0p1a is in a repository of kopia's format, which this version does not read; the pod waits for it until it is deleted"]})
+        );
+        assert_eq!(
+            results["warnings"],
+            json!({"namespaces": {"copy": ["volume broken of pod copy/web starts empty, because the backup has nothing of it: PodVolumeBackup b-broken is Failed: no node"]}})
+        );
+    }
+    assert_eq!(names[0], names[1]);
+    let list = "/apis/velero.io/v1/namespaces/velero/podvolumerestores";
+    let list = get(&server, list).await.unwrap();
+    assert_eq!(list["items"].as_array().unwrap().len(), 1);
+    let pod = get(&server, "/api/v1/namespaces/copy/pods/web")
+        .await
+        .unwrap();
+    let claim = "/api/v1/namespaces/copy/persistentvolumeclaims/data";
+    let claim = get(&server, claim).await.unwrap();
+    let request = &list["items"][0];
+    assert_eq!(
+        request["spec"],
+        json!({
+            "pod": {"kind": "Pod", "namespace": "copy", "name": "web", "uid": pod["metadata"]["uid"]},
+            "volume": "v", "backupStorageLocation": "default", "repoIdentifier": "s3:http://s3/b/restic/shop",
+            "uploaderType": "restic", "snapshotID": "1a2b3c4d", "snapshotSize": 7, "sourceNamespace": "shop",
+            "uploaderSettings": {"WriteSparseFiles": "false", "ParallelFilesDownload": "3"},
+        })
+    );
+    assert_eq!(
+        request["metadata"]["labels"],
+        json!({
+            "velero.io/restore-name": "r", "velero.io/restore-uid": "uid-of-r",
+            "velero.io/pod-uid": pod["metadata"]["uid"], "velero.io/pvc-uid": claim["metadata"]["uid"],
+        })
+    );
+    // It waits for the volume that nobody can fill, too.
+    let mounts = &pod["spec"]["initContainers"][0]["volumeMounts"];
+    let mounts: Vec<_> = mounts
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| &m["name"])
+        .collect();
+    assert_eq!(mounts, ["old", "v"]);
+}
+
+#[tokio::test]
+async fn a_pod_that_is_there_keeps_its_volumes_as_they_are() {
+    let server = server_with_kinds().await;
+    for mut object in app_with_volumes() {
+        let _ = object["metadata"]
+            .as_object_mut()
+            .map(|m| m.remove("resourceVersion"));
+        server.load(&object).unwrap();
+    }
+    let log = Log::new("restore", "velero/r", Level::Debug);
+    let progress = Arc::new(Progress::default());
+    let job = job_with(&server, json!({}), &log, &progress, copies()).await;
+    let outcome = restore::run(job, archive(&app_with_volumes(), &[]))
+        .await
+        .unwrap();
+    assert_eq!(outcome.fillings, []);
+}
+
+#[tokio::test]
+async fn a_rehearsal_names_the_volumes_and_where_they_come_from() {
+    let server = server_with_kinds().await;
+    let log = Log::new("restore", "velero/r", Level::Debug);
+    let progress = Arc::new(Progress::default());
+    let job = job_with(&server, json!({}), &log, &progress, copies()).await;
+    let plan = restore::rehearse(job, archive(&app_with_volumes(), &[]))
+        .await
+        .unwrap();
+    let volumes = serde_json::to_value(&plan.volumes).unwrap();
+    assert_eq!(
+        volumes,
+        json!([
+            {"namespace": "shop", "pod": "web", "volume": "broken", "problem": "the backup has nothing of it: PodVolumeBackup b-broken is Failed: no node"},
+            {"namespace": "shop", "pod": "web", "volume": "old", "snapshot": "k0p1a", "bytes": 7, "problem": "snapshot k0p1a is in a repository of kopia's format, which this version does not read"},
+            {"namespace": "shop", "pod": "web", "volume": "v", "claim": "data", "snapshot": "1a2b3c4d", "bytes": 7},
+        ])
+    );
+    assert!(
+        get(&server, "/api/v1/namespaces/shop").await.is_none(),
+        "nothing was touched"
     );
 }

@@ -6,7 +6,9 @@
 //! finds what is done already.
 
 mod finish;
+mod pods;
 mod run;
+mod volumes;
 
 use std::{
     collections::{BTreeSet, HashSet},

@@ -94,10 +94,7 @@ async fn upload(
             uploader_setting::PARALLEL_FILES_UPLOAD,
         ),
     };
-    let engine = node
-        .repositories
-        .get(ctx, backup.location(), backup.repository())
-        .await?;
+    let engine = work::engine(node, backup, cancel).await?;
     let uploaded = engine.upload(&upload, progress, cancel).await?;
     // Files that went with their volume look like files that somebody removed.
     let went = if place.is_there() {

@@ -6,7 +6,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use bowline_api::names::{NODE_AGENT, NODE_LEASE_PREFIX, label};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -21,20 +20,15 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    nodes::{LEASE_LABEL, VALID, lease_name},
+};
 
-/// How long a beat counts.
-pub const VALID: Duration = Duration::from_secs(30);
 /// How often there is one.
 const RENEW: Duration = Duration::from_secs(10);
 /// How soon it is tried again when it fails.
 const AGAIN: Duration = Duration::from_secs(2);
-
-/// The name of the Lease of a node.
-#[must_use]
-pub fn lease_name(node: &str) -> String {
-    format!("{NODE_LEASE_PREFIX}{node}")
-}
 
 /// The Lease of a node, as its process sees it.
 pub(super) struct Heartbeat {
@@ -162,7 +156,8 @@ impl Heartbeat {
 
     fn renewed(&self, mut lease: Lease) -> Lease {
         let labels = lease.metadata.labels.get_or_insert_with(BTreeMap::new);
-        labels.insert(label::BOWLINE_ROLE.to_owned(), NODE_AGENT.to_owned());
+        let (key, value) = LEASE_LABEL;
+        labels.insert(key.to_owned(), value.to_owned());
         lease.metadata.owner_references = self.owner.clone().map(|owner| vec![owner]);
         let now = MicroTime(Timestamp::now());
         let old = lease.spec.unwrap_or_default();

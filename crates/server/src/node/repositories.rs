@@ -2,24 +2,26 @@
 
 use std::{
     collections::HashMap,
+    path::PathBuf,
     sync::{Arc, PoisonError},
     time::Duration,
 };
 
-use bowline_api::{
-    names::{REPO_CREDENTIALS_KEY, REPO_CREDENTIALS_SECRET},
-    v1::{BackupStorageLocation, BackupStorageLocationSpec},
-};
+use bowline_api::v1::{BackupStorageLocation, BackupStorageLocationSpec};
 use bowline_vault::Location;
 use bowline_volume::{
     Engine,
     embedded::{Budget, Identity, Repository},
+    program::Restic,
 };
-use k8s_openapi::api::core::v1::SecretKeySelector;
 use tokio::{sync::Mutex, time::Instant};
 
 use super::Settings;
-use crate::{Context, error::chain};
+use crate::{
+    Context,
+    error::chain,
+    repositories::{folder, password},
+};
 
 /// Repositories that are kept open; those used longest ago are closed first.
 const KEPT: usize = 8;
@@ -31,6 +33,8 @@ type Key = (String, String);
 pub(super) struct Repositories {
     identity: Identity,
     budget: Budget,
+    /// The restic program, when that is to copy, and how often to look how far it is.
+    program: Option<(PathBuf, Duration)>,
     kept: std::sync::Mutex<HashMap<Key, Kept>>,
 }
 
@@ -68,6 +72,10 @@ impl Repositories {
                 patience: settings.resource_timeout.max(Duration::from_secs(1)),
                 ..Budget::default()
             },
+            program: settings
+                .restic_binary
+                .clone()
+                .map(|binary| (binary, settings.interval())),
             kept: std::sync::Mutex::default(),
         }
     }
@@ -105,8 +113,7 @@ impl Repositories {
         self.lock().remove(&key);
     }
 
-    /// THE ENGINE IS CHOSEN HERE, and nowhere else: so far there is but the embedded one.
-    /// (`Settings::validate` refuses `--restic-binary` until there is another.)
+    /// The engine is chosen here: the restic program when one is given, else our own.
     async fn engine(
         &self,
         ctx: &Context,
@@ -114,16 +121,26 @@ impl Repositories {
         namespace: &str,
         password: &str,
     ) -> Result<Arc<dyn Engine>, Refusal> {
-        let bucket = bowline_vault::open(location).map_err(|e| Refusal::Named(chain(&e)))?;
+        let unusable = |e: &dyn std::error::Error| Refusal::Named(chain(e));
+        if let Some((binary, interval)) = &self.program {
+            let restic = Restic::at(binary, location, namespace, password);
+            let restic = restic.map_err(|e| unusable(&e))?;
+            return Ok(Arc::new(Restic {
+                interval: *interval,
+                patience: self.budget.patience,
+                ..restic
+            }));
+        }
+        let bucket = bowline_vault::open(location).map_err(|e| unusable(&e))?;
         let bucket = bucket
             .with_cancel(ctx.stop.clone())
             .with_metrics(ctx.metrics.store.clone());
-        let folder = format!("restic/{namespace}");
+        let folder = folder(namespace);
         let identity = self.identity.clone();
         match Repository::open(bucket, &folder, password, identity, self.budget).await {
             Ok(repository) => Ok(Arc::new(repository)),
             Err(bowline_volume::Error::Cancelled) => Err(Refusal::Cancelled),
-            Err(error) => Err(Refusal::Named(chain(&error))),
+            Err(error) => Err(unusable(&error)),
         }
     }
 
@@ -164,15 +181,7 @@ async fn with(ctx: &Context, name: &str) -> Result<(Location, With), String> {
     let found = found.map_err(|e| e.chain())?;
     let object = found.ok_or_else(|| format!("backup storage location {name} not found"))?;
     let location = ctx.location(&object).await.map_err(|e| e.chain())?;
-    let key = SecretKeySelector {
-        name: REPO_CREDENTIALS_SECRET.to_owned(),
-        key: REPO_CREDENTIALS_KEY.to_owned(),
-        optional: None,
-    };
-    let password = ctx.secret(&key).await;
-    let password = password.map_err(|why| format!("the repository's password: {why}"))?;
-    let password = String::from_utf8(password)
-        .map_err(|_| "the repository's password is not text".to_owned())?;
+    let password = password(ctx).await.map_err(|e| e.chain())?;
     let with = With {
         spec: location.object.spec.clone(),
         secrets: [
@@ -180,7 +189,7 @@ async fn with(ctx: &Context, name: &str) -> Result<(Location, With), String> {
             location.ca_cert.clone(),
             location.customer_key.clone(),
         ],
-        password: password.trim().to_owned(),
+        password,
     };
     Ok((location, with))
 }

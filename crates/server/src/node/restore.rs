@@ -59,10 +59,7 @@ impl Work for PodVolumeRestore {
             delete_extra: false,
             parallel: work::count(settings, uploader_setting::PARALLEL_FILES_DOWNLOAD),
         };
-        let engine = node
-            .repositories
-            .get(&node.ctx, self.location(), self.repository())
-            .await?;
+        let engine = work::engine(node, self, cancel).await?;
         let downloaded = engine.download(&download, progress, cancel).await?;
         if let Some(why) = incomplete(&downloaded) {
             return Err(Failure::Named(why));

@@ -86,13 +86,13 @@ impl Settings {
                 "which node is this? Give --node-name, or set NODE_NAME".to_owned(),
             ));
         }
-        if let Some(program) = &self.restic_binary {
-            return Err(Error::Setup(format!(
-                "--restic-binary {}: this version copies with its built-in engine only",
+        match &self.restic_binary {
+            Some(program) if !program.is_file() => Err(Error::Setup(format!(
+                "--restic-binary {}: there is no such file",
                 program.display()
-            )));
+            ))),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// How often progress is told.
@@ -219,19 +219,19 @@ mod tests {
     }
 
     #[test]
-    fn a_node_must_be_named() {
+    fn a_node_must_be_named_and_a_program_be_there() {
         let settings = Settings {
             node_name: String::new(),
             ..Settings::default()
         };
         let why = settings.validate().unwrap_err().to_string();
         assert!(why.contains("NODE_NAME"), "{why}");
-        let why = parse(&["--restic-binary=/bin/restic"])
+        let why = parse(&["--restic-binary=/no/restic"])
             .unwrap()
             .validate()
             .unwrap_err()
             .to_string();
-        assert!(why.contains("--restic-binary /bin/restic"), "{why}");
+        assert!(why.contains("--restic-binary /no/restic"), "{why}");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bowline_api::v1::{DataPathPhase as Phase, UploaderType};
-use bowline_volume::Progress;
+use bowline_volume::{Engine, Progress};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -287,6 +287,20 @@ async fn find<K: Work>(node: &Node, copy: &K) -> Result<Result<Place, String>> {
             pod.name_any()
         )
     }))
+}
+
+/// The engine of a copy's repository.
+pub(super) async fn engine<K: Copy>(
+    node: &Node,
+    copy: &K,
+    cancel: &CancellationToken,
+) -> Result<Arc<dyn Engine>, Failure> {
+    let (location, namespace) = (copy.location(), copy.repository());
+    tokio::select! {
+        // A store that does not answer is waited for, but not by who is asked to end.
+        () = cancel.cancelled() => Err(Failure::Cancelled),
+        engine = node.repositories.get(&node.ctx, location, namespace) => Ok(engine?),
+    }
 }
 
 /// Why a copy's pod is of no use any more, if it is not.

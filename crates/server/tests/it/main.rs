@@ -10,6 +10,7 @@ mod download;
 mod location;
 mod node;
 mod node_copies;
+mod restore;
 mod schedule;
 mod server_status;
 mod sync;

@@ -55,10 +55,11 @@ impl Chunker {
         let end = data.len().min(MAX);
         let mut at = MIN.max(seen + 1);
         while at + LANES * STRETCH <= end {
-            if let Some(cut) = self.lanes(data, at) {
-                return Some(cut);
+            let next = at + LANES * STRETCH;
+            if self.lanes(data, at) {
+                return self.stretch(data, at, next);
             }
-            at += LANES * STRETCH;
+            at = next;
         }
         if at <= end
             && let Some(cut) = self.stretch(data, at, end + 1)
@@ -85,27 +86,25 @@ impl Chunker {
         }
     }
 
-    /// The first cut in `LANES` stretches from `from` on.
-    fn lanes(&self, data: &[u8], from: usize) -> Option<usize> {
+    /// Whether there is a cut in `LANES` stretches of lengths from `from` on.
+    fn lanes(&self, data: &[u8], from: usize) -> bool {
         let tables = &*self.tables;
         let starts: [usize; LANES] = std::array::from_fn(|lane| from + lane * STRETCH);
         let mut digests = starts.map(|start| tables.window(data, start));
-        let mut found = [None; LANES];
-        // Bytes that leave and that come, for each lane; equally long, which spares checks.
-        let leave = starts.map(|start| &data[start - WINDOW..start - WINDOW + STRETCH]);
-        let come = starts.map(|start| &data[start..start + STRETCH]);
+        // Bytes that leave and that come, for each lane; arrays, since their length is then known.
+        let stretch = |start: usize| -> &[u8; STRETCH] {
+            data[start..].first_chunk().expect("the caller has looked")
+        };
+        let leave = starts.map(|start| stretch(start - WINDOW));
+        let come = starts.map(stretch);
+        let mut is_cut = false;
         for step in 0..STRETCH {
             for lane in 0..LANES {
-                if digests[lane] & MASK == 0 && found[lane].is_none() {
-                    found[lane] = Some(starts[lane] + step);
-                }
+                is_cut |= digests[lane] & MASK == 0;
                 digests[lane] = tables.slide(digests[lane], leave[lane][step], come[lane][step]);
             }
-            if found[0].is_some() {
-                break;
-            }
         }
-        found.into_iter().flatten().next()
+        is_cut
     }
 }
 

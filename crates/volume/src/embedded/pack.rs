@@ -25,6 +25,15 @@ pub(crate) struct Built {
 }
 
 impl Builder {
+    /// A pack in memory that was used before.
+    pub(crate) fn with(mut bytes: Vec<u8>) -> Self {
+        bytes.clear();
+        Self {
+            bytes,
+            blobs: Vec::new(),
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.blobs.is_empty()
     }

@@ -9,12 +9,13 @@ use std::{
     },
 };
 
+use bytes::Bytes;
 use tokio::{runtime::Handle, sync::Semaphore, task::JoinSet};
 
 use super::{
     files::{File, Files},
     id::Id,
-    index::{self, Blob, Index, Pack},
+    index::{self, Blob, Entry, Index, Pack},
     pack::{Builder, Built},
     stop::Stop,
 };
@@ -37,6 +38,8 @@ pub(crate) struct Saver {
     /// Room for packs that are on their way.
     room: Arc<Semaphore>,
     puts: Mutex<JoinSet<()>>,
+    /// Memory of packs that are in the bucket, for the next ones.
+    spare: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Packs that are in the bucket and in no index file yet.
     stored: Arc<Mutex<Vec<Pack>>>,
     counts: Counts,
@@ -89,6 +92,7 @@ impl Saver {
             trees: Mutex::default(),
             room: Arc::new(Semaphore::new(packs.max(1))),
             puts: Mutex::default(),
+            spare: Arc::default(),
             stored: Arc::default(),
             counts: Counts::default(),
         }
@@ -144,10 +148,33 @@ impl Saver {
             .fetch_add(text.len() as u64, Ordering::Relaxed);
         let packed = desk.sealed.len() as u64;
         self.counts.packed.fetch_add(packed, Ordering::Relaxed);
+        self.add(builder, blob, id, &desk.sealed, raw)
+    }
+
+    /// Stores a blob that is sealed already.
+    pub(crate) fn copy(&self, entry: &Entry, sealed: &[u8]) -> Result<()> {
+        let builder = match entry.blob() {
+            Blob::Data => &self.data,
+            Blob::Tree => &self.trees,
+        };
+        self.add(builder, entry.blob(), entry.id, sealed, entry.raw)
+    }
+
+    fn add(
+        &self,
+        builder: &Mutex<Builder>,
+        blob: Blob,
+        id: Id,
+        sealed: &[u8],
+        raw: u32,
+    ) -> Result<()> {
         let full = {
             let mut builder = lock(builder);
-            let is_full = builder.add(blob, id, &desk.sealed, raw);
-            is_full.then(|| std::mem::take(&mut *builder))
+            let is_full = builder.add(blob, id, sealed, raw);
+            is_full.then(|| {
+                let spare = lock(&self.spare).pop().unwrap_or_default();
+                std::mem::replace(&mut *builder, Builder::with(spare))
+            })
         };
         match full {
             Some(builder) => self.send(builder),
@@ -164,10 +191,14 @@ impl Saver {
         }
         let Built { pack, bytes } = builder.build(&self.files.key);
         let (files, stop) = (self.files.clone(), Arc::clone(&self.stop));
-        let stored = Arc::clone(&self.stored);
+        let (stored, spare) = (Arc::clone(&self.stored), Arc::clone(&self.spare));
         let put = async move {
             let sent = async {
-                files.place.put(File::Pack, &pack.id, bytes.into()).await?;
+                let bytes = Bytes::from(bytes);
+                files.place.put(File::Pack, &pack.id, bytes.clone()).await?;
+                if let Ok(bytes) = bytes.try_into_mut() {
+                    lock(&spare).push(bytes.into());
+                }
                 drop(permit);
                 keep(&files, &stored, pack).await
             };

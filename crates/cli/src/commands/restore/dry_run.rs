@@ -13,15 +13,16 @@ use std::{
 use anyhow::{Context as _, bail};
 use bowline_api::{
     files::{BackupVolumeInfo, backup_suffix},
-    v1::{DownloadTargetKind, Restore},
+    v1::{DownloadTargetKind, PodVolumeBackup, Restore},
 };
 use bowline_engine::{
     log::{Level, Log},
     progress::Progress,
     restore::{
         self, Job, Settings,
-        dry::{Change, Plan, Planned, Step},
+        dry::{Change, Filled, Plan, Planned, Step},
         plan::Priorities,
+        pod_volume::{Copies, PodVolumes},
         source::{Installation, Source},
         validate,
     },
@@ -29,6 +30,7 @@ use bowline_engine::{
 use bowline_vault::{ByteStream, Location, archive::read::Reader, bucket::backup_file};
 use bytes::Bytes;
 use futures::stream;
+use indicatif::HumanBytes;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -78,11 +80,29 @@ pub(super) async fn run(
     if let Some(why) = validate::format_error(&source.backup) {
         bail!("{why}");
     }
-    let (archive, volumes) = match &args.location_credentials {
+    let Files {
+        archive,
+        volumes,
+        copies,
+    } = match &args.location_credentials {
         Some(file) => from_location(&source, file).await?,
         None => from_server(ctx, client, &source).await?,
     };
-    let actions = installation.actions(&restore).await.plain()?;
+    let copies = match copies {
+        Some(copies) => copies,
+        None => {
+            let live = installation.pod_volume_backups(&source.backup).await;
+            live.plain()?
+        }
+    };
+    let pod_volumes = PodVolumes {
+        copies: Arc::new(Copies::new(&copies)),
+        ..PodVolumes::default()
+    };
+    let actions = installation
+        .actions(&restore, &pod_volumes.copies)
+        .await
+        .plain()?;
     let log = Log::new("restore", &restore.name_any(), Level::Info);
     let job = Job {
         client: client.clone(),
@@ -91,6 +111,7 @@ pub(super) async fn run(
         modifiers: source.modifiers.map(Arc::new),
         actions: actions.map_err(anyhow::Error::msg)?,
         volumes,
+        pod_volumes,
         settings: Settings {
             priorities: Priorities::default(),
             versions: None,
@@ -106,7 +127,9 @@ pub(super) async fn run(
     let plan = restore::rehearse(job, archive).await?;
     let log = log.take();
     let remarks = findings(&log.results);
-    let is_clean = log.errors == 0 && plan.items.iter().all(|item| item.step.is_clean());
+    let is_clean = log.errors == 0
+        && plan.items.iter().all(|item| item.step.is_clean())
+        && plan.volumes.iter().all(|volume| volume.problem.is_none());
     show(&restore, &plan, &remarks, is_clean, format, out)?;
     Ok(if is_clean {
         ExitCode::SUCCESS
@@ -115,12 +138,16 @@ pub(super) async fn run(
     })
 }
 
-/// The files of the backup, by addresses that the server signs.
-async fn from_server(
-    ctx: &Context,
-    client: &Client,
-    source: &Source,
-) -> anyhow::Result<(Reader, Vec<BackupVolumeInfo>)> {
+/// What is needed of a backup.
+struct Files {
+    archive: Reader,
+    volumes: Vec<BackupVolumeInfo>,
+    /// Its pod volumes; none where the cluster is to be asked.
+    copies: Option<Vec<PodVolumeBackup>>,
+}
+
+/// The files of the backup, by addresses that the server signs. It signs none for pod volumes.
+async fn from_server(ctx: &Context, client: &Client, source: &Source) -> anyhow::Result<Files> {
     let trust = TrustArgs::default();
     let downloader = Downloader::of_backup(ctx, client, &trust, &source.backup).await?;
     let mut file = tempfile::tempfile().context("make a temporary file")?;
@@ -135,14 +162,15 @@ async fn from_server(
         None => Vec::new(),
     };
     let key = backup_file(&source.backup.name_any(), backup_suffix::CONTENTS);
-    Ok((Reader::new(&key, pieces(file)), volumes))
+    Ok(Files {
+        archive: Reader::new(&key, pieces(file)),
+        volumes,
+        copies: None,
+    })
 }
 
 /// The same, straight from the store.
-async fn from_location(
-    source: &Source,
-    credentials: &PathBuf,
-) -> anyhow::Result<(Reader, Vec<BackupVolumeInfo>)> {
+async fn from_location(source: &Source, credentials: &PathBuf) -> anyhow::Result<Files> {
     let credential =
         std::fs::read(credentials).with_context(|| format!("read {}", credentials.display()))?;
     let bucket = bowline_vault::open(&Location {
@@ -153,9 +181,15 @@ async fn from_location(
     let backup = source.backup.name_any();
     let infos = backup_file(&backup, backup_suffix::VOLUME_INFO);
     let volumes = bucket.json(&infos).await?.unwrap_or_default();
+    let copies = backup_file(&backup, backup_suffix::POD_VOLUME_BACKUPS);
+    let copies: Option<Option<Vec<PodVolumeBackup>>> = bucket.json(&copies).await?;
     let key = backup_file(&backup, backup_suffix::CONTENTS);
     let body = bucket.get(&key).await.context("error downloading backup")?;
-    Ok((Reader::new(&key, body), volumes))
+    Ok(Files {
+        archive: Reader::new(&key, body),
+        volumes,
+        copies: copies.map(Option::unwrap_or_default),
+    })
 }
 
 /// A file as it is read.
@@ -231,6 +265,7 @@ fn show(
             "backup": backup,
             "items": plan.items,
             "missing": plan.missing,
+            "volumes": plan.volumes,
             "remarks": remarks,
             "totals": counts,
             "clean": is_clean,
@@ -264,6 +299,12 @@ fn show(
             Step::Create | Step::Unchanged => writeln!(out, "{line}")?,
         }
     }
+    if !plan.volumes.is_empty() {
+        writeln!(out, "\nVolumes of pods:")?;
+    }
+    for volume in &plan.volumes {
+        writeln!(out, "{}", filled(volume))?;
+    }
     for missing in &plan.missing {
         writeln!(out, "\nThe cluster does not have: {missing}")?;
     }
@@ -285,6 +326,26 @@ fn show(
         writeln!(out, "The restore would not be clean.")?;
     }
     Ok(())
+}
+
+/// `fill       shop/web  data  from snapshot 1a2b3c4d, 200.00 MiB`.
+fn filled(volume: &Filled) -> String {
+    let Filled {
+        namespace,
+        pod,
+        volume: name,
+        ..
+    } = volume;
+    let what = format!("{namespace}/{pod}  {name}");
+    if let Some(why) = &volume.problem {
+        return format!("unfilled   {what}  ({why})");
+    }
+    let snapshot = volume.snapshot.as_deref().unwrap_or_default();
+    let claim = volume.claim.as_ref();
+    let claim = claim.map_or_else(String::new, |claim| format!(" (claim {claim})"));
+    let bytes = volume.bytes.and_then(|bytes| u64::try_from(bytes).ok());
+    let bytes = bytes.map_or_else(String::new, |bytes| format!(", {}", HumanBytes(bytes)));
+    format!("fill       {what}{claim}  from snapshot {snapshot}{bytes}")
 }
 
 /// `/spec/replicas: 1 in the cluster, 3 in the backup`.
@@ -342,6 +403,24 @@ mod tests {
                 ),
             ],
             missing: vec!["StorageClass fast (for persistentvolumeclaims shop/data)".to_owned()],
+            volumes: vec![
+                Filled {
+                    namespace: "shop".to_owned(),
+                    pod: "web".to_owned(),
+                    volume: "data".to_owned(),
+                    claim: Some("c".to_owned()),
+                    snapshot: Some("1a2b3c4d".to_owned()),
+                    bytes: Some(200 << 20),
+                    problem: None,
+                },
+                Filled {
+                    namespace: "shop".to_owned(),
+                    pod: "web".to_owned(),
+                    volume: "old".to_owned(),
+                    problem: Some("kopia".to_owned()),
+                    ..Filled::default()
+                },
+            ],
         }
     }
 
@@ -362,6 +441,10 @@ create     configmaps  shop  new
 conflict   configmaps  shop  other
              /data/a: \"{}… in the cluster only
 skip       configmaps  shop  old  (it is complete)
+
+Volumes of pods:
+fill       shop/web  data (claim c)  from snapshot 1a2b3c4d, 200.00 MiB
+unfilled   shop/web  old  (kopia)
 
 The cluster does not have: StorageClass fast (for persistentvolumeclaims shop/data)
 

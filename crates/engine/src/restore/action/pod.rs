@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Change, Executed, fields, items_mut, retain_items};
 use crate::action::{Refused, Related, claims, text};
 
-pub(super) const PODS: &str = "pods";
+pub(in crate::restore) const PODS: &str = "pods";
 
 pub(super) const CLAIMS: Change = Change {
     name: "velero.io/add-pvc-from-pod",

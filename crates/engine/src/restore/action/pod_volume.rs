@@ -3,14 +3,17 @@
 
 mod container;
 
-use std::collections::{BTreeSet, HashMap};
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 use bowline_api::{
-    names::{LEGACY_RESTORE_WAIT, RESTORE_WAIT, SERVER, annotation},
-    v1::{PodVolumeBackup, Restore},
+    names::{LEGACY_RESTORE_WAIT, NODE_AGENT, RESTORE_WAIT, SERVER},
+    v1::Restore,
 };
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::{
+    apps::v1::{DaemonSet, Deployment},
+    core::v1::PodTemplateSpec,
+};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -19,7 +22,10 @@ use self::container::Settings;
 use super::{
     Cluster, Executed, RestoreItemAction, config::Configs, items, pod::PODS, retain_items,
 };
-use crate::action::{Refused, text};
+use crate::{
+    action::{Refused, text},
+    restore::pod_volume::Copies,
+};
 
 const NAME: &str = "velero.io/pod-volume-restore";
 
@@ -29,8 +35,7 @@ pub(super) struct Action {
     settings: Result<Settings, Refused>,
     /// The image, unless the settings have one.
     image: OnceCell<String>,
-    /// Volumes with a snapshot, by pod.
-    volumes: HashMap<String, BTreeSet<String>>,
+    copies: Arc<Copies>,
 }
 
 impl Action {
@@ -43,26 +48,14 @@ impl Action {
             namespace: cluster.namespace.clone(),
             settings,
             image: OnceCell::new_with(cluster.image.clone()),
-            volumes: with_snapshots(&cluster.pod_volume_backups),
+            copies: Arc::clone(&cluster.copies),
         }
     }
 
-    /// The volumes of a pod that have to be filled. Pods of very old backups name them themselves.
+    /// The volumes of a pod that have to be filled. Those that cannot be are among them.
     fn volumes_of(&self, pod: &Value, pristine: &Value) -> BTreeSet<String> {
-        let known = self.volumes.get(&key(
-            text(pristine, "/metadata/namespace"),
-            text(pod, "/metadata/name"),
-        ));
-        let volumes: BTreeSet<String> = known
-            .into_iter()
-            .flatten()
-            .filter(|volume| can_be_filled(pod, volume))
-            .cloned()
-            .collect();
-        match volumes.is_empty() {
-            true => in_annotations(pod).collect(),
-            false => volumes,
-        }
+        let volumes = self.copies.of(pod, text(pristine, "/metadata/namespace"));
+        volumes.into_iter().map(|volume| volume.volume).collect()
     }
 
     async fn image(&self, settings: &Settings) -> Result<String, Refused> {
@@ -73,20 +66,43 @@ impl Action {
         Ok(image.clone())
     }
 
-    /// The image that the server runs from.
+    /// The image that the server runs from. A server outside the cluster has no Deployment; then it
+    /// is that of the node processes.
     async fn server_image(&self) -> Result<String, Refused> {
-        let failed = |why: String| {
-            let of = format!("{}/{SERVER}", self.namespace);
-            Refused(format!("get the image of Deployment {of}: {why}"))
-        };
-        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
-        let server = deployments.get(SERVER).await;
-        let server = server.map_err(|error| failed(error.to_string()))?;
-        let containers = server.spec.and_then(|spec| spec.template.spec);
-        let mut containers = containers.into_iter().flat_map(|spec| spec.containers);
-        let image = containers.next().and_then(|container| container.image);
-        image.ok_or_else(|| failed("it has none".to_owned()))
+        let (client, namespace) = (|| self.client.clone(), &self.namespace);
+        let deployments: Api<Deployment> = Api::namespaced(client(), namespace);
+        let server = deployments.get_opt(SERVER).await;
+        let server = server.map_err(|error| {
+            Refused(format!(
+                "get the image of Deployment {namespace}/{SERVER}: {error}"
+            ))
+        })?;
+        let server = server.and_then(|server| image_in(server.spec?.template, SERVER));
+        if let Some(image) = server {
+            return Ok(image);
+        }
+        let agents: Api<DaemonSet> = Api::namespaced(client(), namespace);
+        let agents = agents.get_opt(NODE_AGENT).await;
+        let agents = agents.map_err(|error| {
+            Refused(format!(
+                "get the image of DaemonSet {namespace}/{NODE_AGENT}: {error}"
+            ))
+        })?;
+        let agents = agents.and_then(|agents| image_in(agents.spec?.template, NODE_AGENT));
+        agents.ok_or_else(|| {
+            Refused(format!(
+                "no image for {RESTORE_WAIT}: there is neither a Deployment {namespace}/{SERVER} nor a DaemonSet {namespace}/{NODE_AGENT}, and no ConfigMap of {NAME} names one"
+            ))
+        })
     }
+}
+
+/// The image of a container, or else of the first one.
+fn image_in(template: PodTemplateSpec, container: &str) -> Option<String> {
+    let containers = template.spec?.containers;
+    let named = containers.iter().find(|c| c.name == container);
+    let image = named.or(containers.first())?.image.clone();
+    image.filter(|image| !image.is_empty())
 }
 
 #[async_trait]
@@ -98,8 +114,7 @@ impl RestoreItemAction for Action {
     fn applies_to(&self, kind: &str, pod: &Value) -> bool {
         kind == PODS
             && (items(pod, "/spec/initContainers").iter().any(waits)
-                || in_annotations(pod).next().is_some()
-                || !self.volumes.is_empty() && !self.volumes_of(pod, pod).is_empty())
+                || !self.volumes_of(pod, pod).is_empty())
     }
 
     async fn execute(
@@ -134,47 +149,6 @@ fn put_first(pod: &mut Value, container: Value) {
 
 fn waits(container: &Value) -> bool {
     matches!(text(container, "/name"), RESTORE_WAIT | LEGACY_RESTORE_WAIT)
-}
-
-fn key(namespace: &str, pod: &str) -> String {
-    format!("{namespace}/{pod}")
-}
-
-/// Without a snapshot there is nothing to fill the volume with.
-fn with_snapshots(backups: &[PodVolumeBackup]) -> HashMap<String, BTreeSet<String>> {
-    let mut volumes: HashMap<String, BTreeSet<String>> = HashMap::new();
-    for backup in backups {
-        let snapshot = backup
-            .status
-            .as_ref()
-            .and_then(|status| status.snapshot_id.as_deref());
-        if snapshot.is_none_or(str::is_empty) {
-            continue;
-        }
-        let pod = &backup.spec.pod;
-        let pod = key(
-            pod.namespace.as_deref().unwrap_or_default(),
-            pod.name.as_deref().unwrap_or_default(),
-        );
-        let of_pod = volumes.entry(pod).or_default();
-        of_pod.insert(backup.spec.volume.clone());
-    }
-    volumes
-}
-
-/// Old versions copied volumes that Kubernetes fills.
-fn can_be_filled(pod: &Value, name: &str) -> bool {
-    !items(pod, "/spec/volumes").iter().any(|volume| {
-        volume["name"] == name
-            && (volume["projected"].is_object() || volume["downwardAPI"].is_object())
-    })
-}
-
-fn in_annotations(pod: &Value) -> impl Iterator<Item = String> {
-    let annotations = pod["metadata"]["annotations"].as_object();
-    let keys = annotations.into_iter().flat_map(|entries| entries.keys());
-    keys.filter_map(|key| key.strip_prefix(annotation::LEGACY_SNAPSHOT_PREFIX))
-        .map(str::to_owned)
 }
 
 #[cfg(test)]

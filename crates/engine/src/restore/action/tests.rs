@@ -11,7 +11,7 @@ fn cluster(server: &ApiServer) -> Cluster {
         namespace: "velero".to_owned(),
         image: None,
         image_tag: "v1".to_owned(),
-        pod_volume_backups: Vec::new(),
+        copies: Default::default(),
         hooks: Arc::default(),
     }
 }

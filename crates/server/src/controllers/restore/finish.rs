@@ -1,25 +1,34 @@
-//! The end of a restore: operations of plugins and hooks in pods are seen through, then the last
-//! phase is written. And the end of its object: the files in the bucket go first.
+//! The end of a restore: operations of plugins, new volumes and hooks in pods are seen through, then
+//! the last phase is written. And the end of its object: the files in the bucket go first.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use bowline_api::{
     Time,
-    files::{OperationPhase, ResourceList, RestoreOperation, Results, restore_suffix},
+    files::{
+        BackupVolumeInfo, OperationPhase, ResourceList, RestoreOperation, Results, backup_suffix,
+        restore_suffix,
+    },
     names::{finalizer, label, label_value},
-    v1::{Backup, BackupStorageLocation, HookStatus, Restore, RestorePhase, RestoreStatus},
+    v1::{
+        Backup, BackupStorageLocation, HookStatus, PodVolumeRestore, Restore, RestorePhase,
+        RestoreStatus,
+    },
 };
 use bowline_engine::{
     hooks::{HookTracker, KubeExec, Message},
     list::{self, Query},
     restore::hooks::{PostHooks, SpecHooks},
 };
-use bowline_vault::{Bucket, bucket::restore_file};
+use bowline_vault::{
+    Bucket,
+    bucket::{backup_file, restore_file},
+};
 use kube::ResourceExt;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::run::end;
+use super::{pods, run::end, volumes};
 use crate::{Context, Error, Result};
 
 /// Sees a restore through whose objects are there.
@@ -56,10 +65,25 @@ async fn see_through(
 ) -> Result<()> {
     let mut findings = Findings::default();
     let operations = operations(ctx, restore, bucket, &mut findings).await?;
-    let finished = tokio::select! {
-        finished = hooks(ctx, restore, bucket, &mut findings) => finished?,
+    let key = restore_file(&restore.name_any(), restore_suffix::RESOURCE_LIST);
+    let list: ResourceList = bucket.json(&key).await?.unwrap_or_default();
+    let backup = restore.spec.backup_name.clone().unwrap_or_default();
+    let key = backup_file(&backup, backup_suffix::VOLUME_INFO);
+    let infos: Option<Vec<BackupVolumeInfo>> = bucket.json(&key).await?;
+    let anew = volumes::anew(restore, infos.unwrap_or_default(), &list, &operations);
+    // A hook need not wait for a volume that takes its time.
+    let both = futures::future::join(
+        volumes::settle(ctx, anew),
+        hooks(ctx, restore, &list, &mut findings),
+    );
+    let (troubles, finished) = tokio::select! {
+        both = both => both,
         () = cancel.cancelled() => return Ok(()),
     };
+    let finished = finished?;
+    for (namespace, why) in troubles {
+        findings.namespace(&namespace, why);
+    }
     findings.store(bucket, &restore.name_any()).await?;
     if cancel.is_cancelled() {
         return Ok(());
@@ -157,11 +181,9 @@ async fn operations(
 async fn hooks(
     ctx: &Context,
     restore: &Restore,
-    bucket: &Bucket,
+    list: &ResourceList,
     findings: &mut Findings,
 ) -> Result<Option<HookStatus>> {
-    let key = restore_file(&restore.name_any(), restore_suffix::RESOURCE_LIST);
-    let list: ResourceList = bucket.json(&key).await?.unwrap_or_default();
     let made: BTreeSet<&str> = list
         .get("v1/Pod")
         .into_iter()
@@ -263,8 +285,16 @@ impl Findings {
     }
 }
 
-/// Deletes a restore's files and lets its object go. A bucket that does not answer keeps it.
+/// Deletes a restore's files and lets its object go. A bucket that does not answer keeps it. Nobody
+/// waits for its pod volumes any more: they are given up.
 pub(super) async fn delete(ctx: &Arc<Context>, restore: Restore) -> Result<()> {
+    let uid = restore.uid().unwrap_or_default();
+    let labels = format!("{}={uid}", label::RESTORE_UID);
+    for request in ctx.list::<PodVolumeRestore>(&labels).await? {
+        if !pods::is_over(&request) && request.spec.cancel != Some(true) {
+            pods::cancel(ctx, &request).await?;
+        }
+    }
     if let Some(bucket) = bucket(ctx, &restore).await? {
         let folder = format!("restores/{}", restore.name_any());
         if let Err(errors) = bucket.delete_folder(&folder).await {

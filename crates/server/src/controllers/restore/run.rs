@@ -13,13 +13,14 @@ use bowline_api::{
     Duration, Time,
     files::{BackupVolumeInfo, RestoreVolumeInfo, backup_suffix, restore_suffix},
     names::{FEATURE_API_GROUP_VERSIONS, annotation, finalizer},
-    v1::{Restore, RestorePhase, RestoreProgress, RestoreStatus},
+    v1::{Backup, PodVolumeBackup, Restore, RestorePhase, RestoreProgress, RestoreStatus},
 };
 use bowline_engine::{
     log::{About, Log, Written},
     progress::Progress,
     restore::{
         self, Job, Outcome, Settings, plan,
+        pod_volume::{Copies, PodVolumes},
         source::{Installation, Source},
         validate,
     },
@@ -38,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{Telling, log_level, patiently},
-    finish, schedule,
+    finish, pods, schedule,
 };
 use crate::{Context, Error, Result, error::chain};
 
@@ -166,18 +167,11 @@ async fn make(
         return Ok(());
     }
     match made {
-        Ok(outcome) => {
+        // The server stops; the next one waits on.
+        Ok(None) => Ok(()),
+        Ok(Some(made)) => {
             log.info("restore completed");
-            after(
-                ctx,
-                restore,
-                &bucket,
-                &progress,
-                outcome,
-                log.take(),
-                cancel,
-            )
-            .await
+            after(ctx, restore, &bucket, &progress, made, log.take(), cancel).await
         }
         Err(why) => {
             log.error("restore execution failed", &About::default().because(&why));
@@ -208,7 +202,15 @@ fn telling(ctx: &Arc<Context>, restore: &Restore, progress: &Arc<Progress>, log:
     Telling::start(ctx, restore, now)
 }
 
-/// Restores the objects; the error is for a person.
+/// What was made of a restore.
+struct Made {
+    outcome: Outcome,
+    /// What its file says of volumes.
+    volumes: Vec<RestoreVolumeInfo>,
+}
+
+/// Restores the objects and waits for the volumes of pods; none when the server stops meanwhile. The
+/// error is for a person.
 #[allow(clippy::too_many_arguments)]
 async fn objects(
     ctx: &Arc<Context>,
@@ -219,7 +221,7 @@ async fn objects(
     progress: &Arc<Progress>,
     log: &Log,
     cancel: &CancellationToken,
-) -> Result<Outcome, String> {
+) -> Result<Option<Made>, String> {
     if let Some(why) = validate::format_error(&source.backup) {
         return Err(why);
     }
@@ -228,7 +230,10 @@ async fn objects(
         .json(&backup_file(&backup, backup_suffix::VOLUME_INFO))
         .await
         .map_err(|error| format!("error fetching volume info: {}", chain(&error)))?;
-    let actions = installation(ctx).actions(restore).await;
+    let pod_volumes = pod_volumes(ctx, &source.backup, bucket).await?;
+    let actions = installation(ctx)
+        .actions(restore, &pod_volumes.copies)
+        .await;
     let actions = actions.map_err(|error| {
         let error = Error::api("read the configuration of restore item actions")(error);
         error.chain()
@@ -240,6 +245,7 @@ async fn objects(
         modifiers: source.modifiers.map(Arc::new),
         actions,
         volumes: volumes.unwrap_or_default(),
+        pod_volumes,
         settings: Settings {
             priorities: ctx.settings.restore_resource_priorities.clone(),
             versions: wishes(ctx).await.map_err(|error| error.chain())?,
@@ -259,7 +265,50 @@ async fn objects(
     let body = bucket.get(&key).await;
     let body = body.map_err(|error| format!("error downloading backup: {}", chain(&error)))?;
     let made = restore::run(job, Reader::new(&key, body)).await;
-    made.map_err(|error| chain(&error))
+    let mut outcome = made.map_err(|error| chain(&error))?;
+    let fillings = std::mem::take(&mut outcome.fillings);
+    let filled = tokio::select! {
+        filled = pods::wait(ctx, restore, &fillings, log, progress) => filled,
+        () = cancel.cancelled() => return Ok(None),
+        () = ctx.stop.cancelled(), if !fillings.is_empty() => return Ok(None),
+    };
+    // Snapshots of other kinds will have their say here.
+    let volumes = pods::infos(ctx, &filled).await;
+    Ok(Some(Made { outcome, volumes }))
+}
+
+/// What the backup has of the volumes of pods: its file says, or, if it has none, the cluster.
+async fn pod_volumes(
+    ctx: &Context,
+    backup: &Backup,
+    bucket: &Bucket,
+) -> Result<PodVolumes, String> {
+    let key = backup_file(&backup.name_any(), backup_suffix::POD_VOLUME_BACKUPS);
+    let file = bucket.json::<Option<Vec<PodVolumeBackup>>>(&key).await;
+    let file =
+        file.map_err(|error| format!("error fetching pod volume backups: {}", chain(&error)))?;
+    let found = match file {
+        Some(list) => list.unwrap_or_default(),
+        None => {
+            let live = installation(ctx).pod_volume_backups(backup).await;
+            live.map_err(|error| Error::api("error listing pod volume backups")(error).chain())?
+        }
+    };
+    Ok(PodVolumes {
+        copies: Arc::new(Copies::new(&found)),
+        location: backup.spec.storage_location.clone().unwrap_or_default(),
+        repositories: repositories(&found),
+    })
+}
+
+/// What the names of the repositories begin with, as restic spells them.
+fn repositories(copies: &[PodVolumeBackup]) -> String {
+    let prefixes = copies.iter().filter_map(|copy| {
+        let namespace = copy.spec.pod.namespace.as_deref()?;
+        let prefix = copy.spec.repo_identifier.strip_suffix(namespace)?;
+        prefix.strip_suffix('/')
+    });
+    prefixes.map(str::to_owned).next().unwrap_or_default()
 }
 
 /// Versions that an administrator likes best; none when the feature is off.
@@ -287,12 +336,13 @@ async fn after(
     restore: Restore,
     bucket: &Bucket,
     progress: &Progress,
-    outcome: Outcome,
+    made: Made,
     log: Written,
     cancel: CancellationToken,
 ) -> Result<()> {
     let name = restore.name_any();
-    let stored = files(bucket, &name, &outcome, &log).await;
+    let stored = files(bucket, &name, &made, &log).await;
+    let outcome = made.outcome;
     let lost = stored
         .err()
         .map(|error| format!("its files are not in the bucket: {}", chain(&error)));
@@ -331,12 +381,10 @@ async fn after(
 async fn files(
     bucket: &Bucket,
     name: &str,
-    outcome: &Outcome,
+    made: &Made,
     log: &Written,
 ) -> bowline_vault::Result<()> {
     let key = |suffix| restore_file(name, suffix);
-    // What volumes will have to say.
-    let volumes: [RestoreVolumeInfo; 0] = [];
     bucket
         .put(&key(restore_suffix::LOG), Bytes::from(log.gzip.clone()))
         .await?;
@@ -344,13 +392,19 @@ async fn files(
         .put_json(&key(restore_suffix::RESULTS), &log.results)
         .await?;
     bucket
-        .put_json(&key(restore_suffix::RESOURCE_LIST), &outcome.resource_list)
+        .put_json(
+            &key(restore_suffix::RESOURCE_LIST),
+            &made.outcome.resource_list,
+        )
         .await?;
     bucket
-        .put_json(&key(restore_suffix::ITEM_OPERATIONS), &outcome.operations)
+        .put_json(
+            &key(restore_suffix::ITEM_OPERATIONS),
+            &made.outcome.operations,
+        )
         .await?;
     bucket
-        .put_json(&key(restore_suffix::VOLUME_INFO), &volumes)
+        .put_json(&key(restore_suffix::VOLUME_INFO), &made.volumes)
         .await
 }
 

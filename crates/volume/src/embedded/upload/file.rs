@@ -79,6 +79,8 @@ struct Worker<'a> {
     jobs: Receiver<Job<'a>>,
     pieces: Receiver<Piece<'a>>,
     hand_over: Sender<Piece<'a>>,
+    /// Memory of pieces that were packed, for the next ones.
+    spare: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
     /// Threads that read a large file.
     reading: Arc<AtomicUsize>,
 }
@@ -94,10 +96,12 @@ impl<'a> Pool<'a> {
     {
         let (jobs, waiting) = bounded(WAITING);
         let (hand_over, pieces) = bounded(threads);
+        let spare = bounded(threads);
         let reading = Arc::new(AtomicUsize::new(0));
         for _ in 0..threads {
             let (jobs, pieces) = (waiting.clone(), pieces.clone());
             let (hand_over, reading) = (hand_over.clone(), Arc::clone(&reading));
+            let spare = spare.clone();
             scope.spawn(move || {
                 let worked = Desk::new().and_then(|desk| {
                     let worker = Worker {
@@ -107,6 +111,7 @@ impl<'a> Pool<'a> {
                         jobs,
                         pieces,
                         hand_over,
+                        spare,
                         reading,
                     };
                     worker.work()
@@ -268,7 +273,7 @@ impl<'a> Worker<'a> {
     fn pieces(
         &mut self,
         large: &Arc<Large<'a>>,
-        file: &std::fs::File,
+        mut file: &std::fs::File,
         is_sparse: bool,
         buffer: &mut Vec<u8>,
     ) -> Result<u64, Failure> {
@@ -282,7 +287,7 @@ impl<'a> Worker<'a> {
                 match holes.next(file, at)? {
                     Next::Data(length) => {
                         let wanted = length.min(STEP as u64);
-                        let read = (&*file).take(wanted).read_to_end(buffer)?;
+                        let read = (&mut file).take(wanted).read_to_end(buffer)?;
                         at += read as u64;
                         is_end = read == 0;
                     }
@@ -345,10 +350,12 @@ impl<'a> Worker<'a> {
         let packed = if self.hand_over.is_full() {
             self.pack(large, number, data)
         } else {
+            let mut copied = self.spare.1.try_recv().unwrap_or_default();
+            copied.extend_from_slice(data);
             let piece = Piece {
                 of: Arc::clone(large),
                 number,
-                data: data.to_vec(),
+                data: copied,
             };
             match self.hand_over.try_send(piece) {
                 Ok(()) => Ok(()),
@@ -360,8 +367,12 @@ impl<'a> Worker<'a> {
         packed.map_err(Failure::Repository)
     }
 
-    fn piece(&mut self, piece: Piece<'a>) -> Result<()> {
-        self.pack(&piece.of, piece.number, &piece.data)
+    fn piece(&mut self, mut piece: Piece<'a>) -> Result<()> {
+        self.pack(&piece.of, piece.number, &piece.data)?;
+        piece.data.clear();
+        // When there is enough of it already, it is let go.
+        let _ = self.spare.0.try_send(piece.data);
+        Ok(())
     }
 
     fn pack(&mut self, large: &Arc<Large<'a>>, number: usize, data: &[u8]) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Which pods wait for which volumes.
 
+use bowline_api::v1::PodVolumeBackup;
 use bowline_apiserver::ApiServer;
 
 use super::{super::config::configs, *};
@@ -18,13 +19,13 @@ fn action(server: &ApiServer, image: Option<&str>) -> Action {
         namespace: "velero".to_owned(),
         image: image.map(str::to_owned),
         image_tag: "v1".to_owned(),
-        pod_volume_backups: vec![
+        copies: Arc::new(Copies::new(&[
             backup("web", "data", "s1"),
             backup("web", "cache", "s2"),
             backup("web", "failed", ""),
             backup("web", "token", "s3"),
             backup("other", "x", "s4"),
-        ],
+        ])),
         hooks: Default::default(),
     };
     Action::new(&cluster, &configs(json!([])))
@@ -121,22 +122,41 @@ async fn the_image_is_that_of_the_server_unless_it_is_given() {
         .execute(pod("web", &[]), &pod("web", &[]), &Restore::default())
         .await
         .unwrap_err();
-    let start = "get the image of Deployment velero/velero: ";
+    let start = "no image for restore-wait: ";
     assert!(refused.to_string().starts_with(start), "{refused}");
 
-    let labels = json!({"deploy": "velero"});
-    for object in [
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "velero"}}),
+    let workload = |kind: &str, name: &str, containers: Value| {
+        let labels = json!({"deploy": "velero"});
         json!({
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "velero", "name": "velero"},
+            "apiVersion": "apps/v1", "kind": kind, "metadata": {"namespace": "velero", "name": name},
             "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {
-                "containers": [{"name": "velero", "image": "r.io/bowline:v3"}],
+                "containers": containers,
             }}},
-        }),
+        })
+    };
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "velero"}});
+    server.load(&namespace).unwrap();
+    for (object, image) in [
+        (
+            workload(
+                "DaemonSet",
+                "node-agent",
+                json!([{"name": "agent", "image": "r.io/bowline:v2"}]),
+            ),
+            "r.io/bowline:v2",
+        ),
+        (
+            workload(
+                "Deployment",
+                "velero",
+                json!([{"name": "proxy", "image": "x"}, {"name": "velero", "image": "r.io/bowline:v3"}]),
+            ),
+            "r.io/bowline:v3",
+        ),
     ] {
         server.load(&object).unwrap();
+        let changed = changed(&action(&server, None), &pod("web", &[])).await;
+        assert_eq!(changed["spec"]["initContainers"][0]["image"], image);
     }
-    let changed = changed(&action(&server, None), &pod("web", &[])).await;
-    let image = &changed["spec"]["initContainers"][0]["image"];
-    assert_eq!(image, "r.io/bowline:v3");
 }
