@@ -100,7 +100,7 @@ impl Settings {
     pub fn interval(&self) -> Duration {
         let default = if self.restic_binary.is_some() { 10 } else { 1 };
         self.progress_interval
-            .unwrap_or(Duration::from_secs(default))
+            .unwrap_or_else(|| Duration::from_secs(default))
             .max(SHORTEST_INTERVAL)
     }
 
