@@ -91,6 +91,8 @@ pub mod label {
     pub const DEPLOY: &str = "deploy";
     /// `node-agent` on the node agents' pods.
     pub const ROLE: &str = "role";
+    /// Ours: `node-agent` on the Lease of a node process.
+    pub const BOWLINE_ROLE: &str = "bowline.io/role";
     /// Somebody else looks after this namespace; worth a warning.
     pub const ARGOCD_MANAGED_BY: &str = "argocd.argoproj.io/managed-by";
     /// Kubernetes looks after this APIService; it is not restored.
@@ -270,6 +272,8 @@ pub const SERVER: &str = "velero";
 pub const NODE_AGENT: &str = "node-agent";
 /// The node agents' DaemonSet for Windows nodes.
 pub const NODE_AGENT_WINDOWS: &str = "node-agent-windows";
+/// What the name of a node process's Lease begins with; the node's name follows.
+pub const NODE_LEASE_PREFIX: &str = "bowline-node-";
 /// The Secret with the provider's credentials.
 pub const CLOUD_CREDENTIALS_SECRET: &str = "cloud-credentials";
 /// The key in that Secret.

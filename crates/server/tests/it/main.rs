@@ -8,6 +8,7 @@
 mod deletion;
 mod download;
 mod location;
+mod pod_volumes;
 mod schedule;
 mod server_status;
 mod sync;
