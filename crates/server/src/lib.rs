@@ -12,7 +12,7 @@ pub mod cron;
 pub mod http;
 pub mod lease;
 pub mod metrics;
-pub mod nodes;
+mod nodes;
 mod repositories;
 mod run;
 pub mod settings;

@@ -9,6 +9,7 @@ mod deletion;
 mod download;
 mod location;
 mod restore;
+mod pod_volumes;
 mod schedule;
 mod server_status;
 mod sync;
