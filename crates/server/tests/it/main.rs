@@ -8,6 +8,8 @@
 mod deletion;
 mod download;
 mod location;
+mod node;
+mod node_copies;
 mod restore;
 mod pod_volumes;
 mod schedule;
