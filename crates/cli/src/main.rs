@@ -41,8 +41,10 @@ enum Command {
     Apiserver(commands::apiserver::Args),
     /// Run the server: the control plane.
     Server(Box<commands::server::Args>),
-    /// Put Bowline into a cluster; so far its CustomResourceDefinitions.
-    Install(commands::install::Args),
+    /// Put Bowline into a cluster.
+    Install(Box<commands::install::Args>),
+    /// Take Bowline out of a cluster; what is in buckets stays.
+    Uninstall(commands::uninstall::Args),
     /// Work with backups
     #[command(subcommand)]
     Backup(commands::backup::Command),
@@ -55,6 +57,9 @@ enum Command {
     /// Work with backup storage locations
     #[command(subcommand)]
     BackupLocation(commands::location::Command),
+    /// Work with repositories of volume data
+    #[command(subcommand)]
+    Repo(commands::repo::Command),
     /// Create things
     #[command(subcommand)]
     Create(commands::verbs::Create),
@@ -118,11 +123,13 @@ async fn run(args: Args, mut out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => commands::demo::run(args, &mut out).await?,
         Command::Apiserver(args) => commands::apiserver::run(args, &mut out).await?,
         Command::Server(args) => commands::server::run(*args, &ctx).await?,
-        Command::Install(args) => commands::install::run(args, &ctx, &mut out).await?,
+        Command::Install(args) => commands::install::run(*args, &ctx, out).await?,
+        Command::Uninstall(args) => commands::uninstall::run(args, &ctx, out).await?,
         Command::Backup(command) => return commands::backup::run(command, &ctx, out).await,
         Command::Restore(command) => return commands::restore::run(command, &ctx, out).await,
         Command::Schedule(command) => commands::schedule::run(command, &ctx, out).await?,
         Command::BackupLocation(command) => commands::location::run(command, &ctx, out).await?,
+        Command::Repo(command) => commands::repo::run(command, &ctx, out).await?,
         Command::Create(command) => return commands::verbs::create(command, &ctx, out).await,
         Command::Get(command) => commands::verbs::get(command, &ctx, out).await?,
         Command::Describe(command) => commands::verbs::describe(command, &ctx, out).await?,
