@@ -12,22 +12,12 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use bowline_testbed::image::Image;
+use bowline_testbed::image::{self, Image};
 
 use crate::{root, say};
 
 /// The first glibc that resolves names without loading libraries.
 const GLIBC: (u32, u32) = (2, 34);
-/// Where distributions keep the certificates to trust.
-const CERTIFICATES: [&str; 3] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/cert.pem",
-];
-/// Where programs look for them.
-const CERTIFICATES_IN_IMAGE: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// How names are resolved, so that nothing else is tried.
-const NAME_SERVICES: &str = "passwd: files\ngroup: files\nhosts: files dns\n";
 
 /// Arguments of `cargo xtask image`.
 #[derive(Debug, clap::Args)]
@@ -55,7 +45,12 @@ pub(crate) fn write(args: Args) -> anyhow::Result<()> {
     let path = args
         .output
         .unwrap_or_else(|| target_folder().join("bowline-image.tar"));
-    image(&args.tag, &binary).write(&path)?;
+    if image::certificates().is_none() {
+        say(
+            "this machine trusts no certificates, so the image does not either; locations may bring theirs",
+        );
+    }
+    Image::bowline(&args.tag, &binary).write(&path)?;
     let size = path.metadata()?.len() as f64 / 1e6;
     say(&format!(
         "wrote {} ({size:.1} MB): {}",
@@ -63,26 +58,6 @@ pub(crate) fn write(args: Args) -> anyhow::Result<()> {
         args.tag
     ));
     Ok(())
-}
-
-/// What the image holds: one program under all its names.
-fn image(tag: &str, binary: &Path) -> Image {
-    let mut files = vec![(binary.to_owned(), "/bowline".to_owned())];
-    let certificates = CERTIFICATES.iter().find(|path| Path::new(path).exists());
-    match certificates {
-        Some(path) => files.push((path.into(), CERTIFICATES_IN_IMAGE.to_owned())),
-        None => {
-            say("this machine has no certificates; the image will trust those of locations only")
-        }
-    }
-    let link = |name: &str| (name.to_owned(), "/bowline".to_owned());
-    Image {
-        name: tag.to_owned(),
-        entrypoint: vec!["/bowline".to_owned()],
-        files,
-        texts: vec![("/etc/nsswitch.conf".to_owned(), NAME_SERVICES.to_owned())],
-        links: vec![link("/velero"), link("/velero-restore-helper")],
-    }
 }
 
 /// Builds the program in a folder of its own, so that other builds stay as they are.
@@ -203,13 +178,5 @@ mod tests {
         assert_eq!(interpreter(&own).is_none(), is_static);
         assert_eq!(interpreter(b"#!/bin/sh\n"), None);
         assert_eq!(interpreter(b"\x7fELF\x02\x01"), None);
-    }
-
-    #[test]
-    fn the_program_has_all_its_names() {
-        let image = image("x:1", Path::new("/p"));
-        assert_eq!(image.entrypoint, ["/bowline"]);
-        let links: Vec<&str> = image.links.iter().map(|(link, _)| link.as_str()).collect();
-        assert_eq!(links, ["/velero", "/velero-restore-helper"]);
     }
 }

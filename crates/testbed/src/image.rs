@@ -42,6 +42,22 @@ const GROUPS: &str = "root:x:0:\nnobody:x:65534:\n";
 /// Everything is of the first moment, so that nothing depends on when it is made.
 const CREATED: &str = "1970-01-01T00:00:00Z";
 
+/// Where distributions keep the certificates to trust.
+const CERTIFICATES: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
+/// How names are resolved, so that nothing else is tried.
+const NAME_SERVICES: &str = "passwd: files\ngroup: files\nhosts: files dns\n";
+
+/// The certificates that this machine trusts.
+#[must_use]
+pub fn certificates() -> Option<&'static Path> {
+    let mut places = CERTIFICATES.iter().map(Path::new);
+    places.find(|path| path.exists())
+}
+
 /// One entry of the layer.
 enum Entry<'a> {
     Folder,
@@ -59,6 +75,22 @@ struct Layer {
 }
 
 impl Image {
+    /// The image of Bowline: one static program under all its names.
+    #[must_use]
+    pub fn bowline(name: &str, program: &Path) -> Self {
+        let mut files = vec![(program.to_owned(), "/bowline".to_owned())];
+        let place = CERTIFICATES[0].to_owned();
+        files.extend(certificates().map(|path| (path.to_owned(), place)));
+        let link = |name: &str| (name.to_owned(), "/bowline".to_owned());
+        Self {
+            name: name.to_owned(),
+            entrypoint: vec!["/bowline".to_owned()],
+            files,
+            texts: vec![("/etc/nsswitch.conf".to_owned(), NAME_SERVICES.to_owned())],
+            links: vec![link("/velero"), link("/velero-restore-helper")],
+        }
+    }
+
     /// Writes the archive.
     ///
     /// # Errors
@@ -328,6 +360,15 @@ mod tests {
             )],
             links: vec![("velero".to_owned(), "/bowline".to_owned())],
         }
+    }
+
+    #[test]
+    fn bowline_has_all_its_names() {
+        let image = Image::bowline("x:1", Path::new("/p"));
+        assert_eq!(image.entrypoint, ["/bowline"]);
+        let links: Vec<&str> = image.links.iter().map(|(link, _)| link.as_str()).collect();
+        assert_eq!(links, ["/velero", "/velero-restore-helper"]);
+        assert_eq!(image.files[0], (PathBuf::from("/p"), "/bowline".to_owned()));
     }
 
     /// The files of an archive by name.

@@ -241,9 +241,74 @@ impl Throttle {
 
 #[cfg(test)]
 mod tests {
+    use bowline_api::v1::PodVolumeBackup;
+    use serde_json::json;
+
     use super::*;
 
     const MIB: u64 = 1024 * 1024;
+
+    fn volume(name: &str, phase: &str, done: u64) -> PodVolume {
+        let object: PodVolumeBackup = serde_json::from_value(json!({
+            "apiVersion": "velero.io/v1",
+            "kind": "PodVolumeBackup",
+            "metadata": {"name": name},
+            "spec": {
+                "node": "n",
+                "pod": {"namespace": "shop", "name": "db-0"},
+                "volume": name,
+                "backupStorageLocation": "default",
+                "repoIdentifier": "",
+            },
+            "status": {"phase": phase, "progress": {"totalBytes": 300, "bytesDone": done}},
+        }))
+        .unwrap();
+        PodVolume::from(&object)
+    }
+
+    #[test]
+    fn volumes_have_a_bar_while_their_data_moves() {
+        let mut bars = Bars::new(ProgressDrawTarget::hidden());
+        for (volumes, shown) in [
+            (vec![], vec![]),
+            (
+                vec![("a", "InProgress", 100), ("b", "Prepared", 0)],
+                vec![("a", 100)],
+            ),
+            (
+                vec![("a", "InProgress", 200), ("b", "InProgress", 1)],
+                vec![("a", 200), ("b", 1)],
+            ),
+            (
+                vec![("a", "Completed", 300), ("b", "InProgress", 2)],
+                vec![("b", 2)],
+            ),
+            // A node that begins anew.
+            (vec![("b", "InProgress", 0)], vec![("b", 0)]),
+            (vec![], vec![]),
+        ] {
+            let volumes: Volumes = volumes
+                .into_iter()
+                .map(|(name, phase, done)| (name.to_owned(), volume(name, phase, done)))
+                .collect();
+            bars.show(&step("InProgress", 0, 0), &volumes);
+            let found: Vec<(&str, u64)> = bars
+                .volumes
+                .iter()
+                .map(|(name, bar)| (name.as_str(), bar.position()))
+                .collect();
+            assert_eq!(found, shown);
+        }
+    }
+
+    #[test]
+    fn a_terminal_is_not_flooded() {
+        let mut bars = Bars::new(ProgressDrawTarget::hidden());
+        let many = (0..100).map(|at| (format!("{at}"), volume("v", "InProgress", at)));
+        bars.show(&step("InProgress", 0, 0), &many.collect());
+        assert_eq!(bars.volumes.len(), MOST_BARS);
+        assert_eq!(bars.work.message(), "InProgress, 0 of 100 volumes");
+    }
 
     fn step(phase: &str, done: u64, total: u64) -> Step {
         Step {

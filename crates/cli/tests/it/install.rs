@@ -179,7 +179,6 @@ fn differ(object: &mut Value) {
         "runAsUser": 65534,
     });
     pod["terminationGracePeriodSeconds"] = json!(40);
-    object["spec"]["replicas"] = json!(1);
 }
 
 /// Go writes fields that nobody set.

@@ -20,7 +20,7 @@ const PORT: u16 = 8085;
 const CREDENTIALS: &str = "/credentials";
 /// Where there is room for what must not stay.
 const SCRATCH: &str = "/scratch";
-/// Neither of root's user: the server needs no rights on its node.
+/// The user `nobody`: the server needs no rights on its node.
 const NOBODY: u32 = 65534;
 
 /// What the pods are made from.
@@ -62,7 +62,6 @@ pub(super) fn deployment(pods: &Pods<'_>) -> anyhow::Result<Value> {
         "kind": "Deployment",
         "metadata": metadata(SERVER, pods.namespace),
         "spec": {
-            "replicas": 1,
             "selector": { "matchLabels": { label::DEPLOY: SERVER } },
             "template": {
                 "metadata": {
