@@ -21,6 +21,7 @@ pub mod build;
 pub mod conformance;
 pub mod contents;
 pub mod fill;
+pub mod image;
 pub mod leftovers;
 pub mod measure;
 pub mod peer;
@@ -34,7 +35,6 @@ pub mod servers;
 pub mod zoo;
 
 mod cache;
-mod image;
 mod lock;
 mod machine;
 mod pki;
