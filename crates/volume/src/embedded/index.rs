@@ -124,13 +124,13 @@ impl Index {
 
     fn sort(&mut self) {
         self.entries
-            .sort_unstable_by(|a, b| (a.id, a.pack, a.offset).cmp(&(b.id, b.pack, b.offset)));
+            .sort_unstable_by_key(|e| (e.id, e.pack, e.offset));
         self.entries.dedup_by_key(|e| (e.id, e.pack, e.offset));
         self.entries.shrink_to_fit();
     }
 
-    /// Makes an index of packs, for tests and for what is known otherwise.
-    pub(crate) fn of<'a>(packs: impl IntoIterator<Item = &'a Pack>) -> Self {
+    #[cfg(test)]
+    fn of<'a>(packs: impl IntoIterator<Item = &'a Pack>) -> Self {
         let mut index = Self::default();
         let mut numbers = HashMap::new();
         for pack in packs {

@@ -14,7 +14,7 @@ use tokio::{runtime::Handle, sync::Semaphore, task::JoinSet};
 use super::{
     files::{File, Files},
     id::Id,
-    index::{self, Blob, Index, Pack},
+    index::{self, Blob, Entry, Index, Pack},
     pack::{Builder, Built},
     stop::Stop,
 };
@@ -144,9 +144,29 @@ impl Saver {
             .fetch_add(text.len() as u64, Ordering::Relaxed);
         let packed = desk.sealed.len() as u64;
         self.counts.packed.fetch_add(packed, Ordering::Relaxed);
+        self.add(builder, blob, id, &desk.sealed, raw)
+    }
+
+    /// Stores a blob that is sealed already.
+    pub(crate) fn copy(&self, entry: &Entry, sealed: &[u8]) -> Result<()> {
+        let builder = match entry.blob() {
+            Blob::Data => &self.data,
+            Blob::Tree => &self.trees,
+        };
+        self.add(builder, entry.blob(), entry.id, sealed, entry.raw)
+    }
+
+    fn add(
+        &self,
+        builder: &Mutex<Builder>,
+        blob: Blob,
+        id: Id,
+        sealed: &[u8],
+        raw: u32,
+    ) -> Result<()> {
         let full = {
             let mut builder = lock(builder);
-            let is_full = builder.add(blob, id, &desk.sealed, raw);
+            let is_full = builder.add(blob, id, sealed, raw);
             is_full.then(|| std::mem::take(&mut *builder))
         };
         match full {

@@ -65,6 +65,12 @@ pub(super) struct Part {
     pub(super) wants: Vec<Want>,
 }
 
+/// A second name of a file.
+struct Link {
+    of: Box<[u8]>,
+    path: Box<[u8]>,
+}
+
 /// What walks.
 pub(super) struct Planner<'a> {
     run: &'a Run,
@@ -74,7 +80,7 @@ pub(super) struct Planner<'a> {
     /// Files with several links, by inode and device: the first that came.
     linked: HashMap<(u64, u64), Box<[u8]>>,
     /// Links to make when all files are there.
-    links: Vec<(Box<[u8]>, Box<[u8]>)>,
+    links: Vec<Link>,
     /// Folders, whose times and modes come last.
     folders: Vec<(Box<[u8]>, Node)>,
     pub(super) files: u64,
@@ -201,7 +207,10 @@ impl<'a> Planner<'a> {
         if node.links > 1 && node.device_id != 0 {
             let key = (node.inode, node.device_id);
             if let Some(first) = self.linked.get(&key) {
-                self.links.push((first.clone(), path.into()));
+                self.links.push(Link {
+                    of: first.clone(),
+                    path: path.into(),
+                });
                 self.bytes += node.size;
                 self.run.progress.more(node.size);
                 return Ok(());
@@ -301,10 +310,10 @@ impl<'a> Planner<'a> {
     /// When all files are there: further names, and what is said of folders.
     pub(super) fn finish(&mut self) {
         let run = self.run;
-        for (from, to) in &self.links {
-            if let Err(error) = place::link(&run.root, from, to) {
+        for Link { of, path } in &self.links {
+            if let Err(error) = place::link(&run.root, of, path) {
                 run.problems
-                    .add(to, format!("it cannot be linked: {error}"));
+                    .add(path, format!("it cannot be linked: {error}"));
             }
         }
         for (path, node) in self.folders.iter().rev() {

@@ -268,7 +268,7 @@ impl<'a> Worker<'a> {
     fn pieces(
         &mut self,
         large: &Arc<Large<'a>>,
-        file: &std::fs::File,
+        mut file: &std::fs::File,
         is_sparse: bool,
         buffer: &mut Vec<u8>,
     ) -> Result<u64, Failure> {
@@ -282,7 +282,7 @@ impl<'a> Worker<'a> {
                 match holes.next(file, at)? {
                     Next::Data(length) => {
                         let wanted = length.min(STEP as u64);
-                        let read = (&*file).take(wanted).read_to_end(buffer)?;
+                        let read = (&mut file).take(wanted).read_to_end(buffer)?;
                         at += read as u64;
                         is_end = read == 0;
                     }

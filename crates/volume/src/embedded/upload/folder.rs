@@ -44,7 +44,7 @@ pub(super) struct Folder<'a> {
 pub(super) enum Above<'a> {
     Root(&'a Root),
     /// An entry of another, and its node but for the tree.
-    Folder(Arc<Folder<'a>>, usize, Mutex<Option<Node>>),
+    Folder(Arc<Folder<'a>>, usize, Mutex<Option<Box<Node>>>),
 }
 
 impl<'a> Folder<'a> {
@@ -116,7 +116,7 @@ impl<'a> Folder<'a> {
             };
             let node = node.map(|mut node| {
                 node.subtree = tree;
-                node
+                *node
             });
             lock(&above.entries)[at] = node;
             if !is_same {

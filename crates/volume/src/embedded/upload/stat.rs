@@ -38,7 +38,8 @@ pub(super) fn node(name: &[u8], stat: &Stat) -> Node {
         _ => 0,
     };
     let has_links = !matches!(kind, Kind::Dir | Kind::Fifo | Kind::Socket);
-    let links = if has_links { stat.st_nlink as u64 } else { 0 };
+    #[allow(clippy::useless_conversion, reason = "narrower on other machines")]
+    let links = if has_links { stat.st_nlink.into() } else { 0 };
     let mtime = time(stat.st_mtime, stat.st_mtime_nsec);
     let is_device = matches!(kind, Kind::Dev | Kind::Chardev);
     Node {
@@ -88,7 +89,6 @@ pub(super) fn is_same(old: &Node, stat: &Stat) -> bool {
         && (old.kind != Kind::File || old.size == size(stat))
 }
 
-#[expect(clippy::cast_sign_loss, reason = "nanoseconds are below a billion")]
 fn time<N: TryInto<u32>>(seconds: i64, nanos: N) -> Time {
     Time {
         seconds,

@@ -176,7 +176,11 @@ impl<'a, 'pool> Walker<'a, 'pool> {
             }
         };
         let at = level.folder.expect();
-        let above = Above::Folder(Arc::clone(&level.folder), at, Mutex::new(Some(node)));
+        let above = Above::Folder(
+            Arc::clone(&level.folder),
+            at,
+            Mutex::new(Some(Box::new(node))),
+        );
         self.level(above, fd, path.into(), names, old_tree)
             .map(Some)
     }
