@@ -32,6 +32,7 @@ pub mod run;
 pub mod scenarios;
 pub mod scene;
 pub mod servers;
+pub mod tree;
 pub mod zoo;
 
 mod cache;
