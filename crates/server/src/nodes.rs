@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::{Context, Error, Result};
 
 /// How long a Lease is good that does not say so itself.
-const VALID: Duration = Duration::from_secs(30);
+pub(crate) const VALID: Duration = Duration::from_secs(30);
 /// How long to wait for a sign of life of a node that seems dead.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How often to look meanwhile.
