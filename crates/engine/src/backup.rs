@@ -7,22 +7,29 @@
 //!   last: what others referred to, namespaces, definitions of custom kinds
 //! ```
 //!
+//! Volumes of pods that are copied file by file are begun on the way and awaited at the end; pods
+//! with hooks are not let go before (`pod_volumes.rs`).
+//!
 //! Nothing here knows where the archive goes, nor writes to the cluster.
 
 mod block;
+mod choose;
 mod item;
+mod later;
 mod plan;
+mod pod_volumes;
 mod sink;
 mod track;
 pub mod update;
 pub mod validate;
+mod volume_info;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use bowline_api::{
-    files::ResourceList,
+    files::{BackupVolumeInfo, ResourceList},
     names::label,
-    v1::{Backup, HookStatus},
+    v1::{Backup, HookStatus, PodVolumeBackup},
 };
 use bowline_vault::archive::write::Writer;
 use kube::{Client, ResourceExt};
@@ -42,6 +49,8 @@ use crate::{
 };
 use block::Hooks;
 use item::Run;
+use later::Queue;
+pub use pod_volumes::{Claim, PodVolume, PodVolumes};
 
 /// A backup to make.
 #[derive(Clone)]
@@ -56,6 +65,8 @@ pub struct Job {
     pub actions: Vec<Arc<dyn BackupItemAction>>,
     /// Runs hooks.
     pub exec: Arc<dyn Exec>,
+    /// Copies volumes of pods; with none, none are copied.
+    pub pod_volumes: Option<Arc<dyn PodVolumes>>,
     /// How it is done.
     pub settings: Settings,
     /// Told how far it is.
@@ -98,6 +109,10 @@ pub struct Outcome {
     pub hooks: HookStatus,
     /// The archive's size.
     pub archive_bytes: u64,
+    /// Volumes of pods that were copied, or should have been.
+    pub pod_volumes: Vec<PodVolumeBackup>,
+    /// What became of each volume.
+    pub volumes: Vec<BackupVolumeInfo>,
 }
 
 /// Why there is no backup at all.
@@ -184,12 +199,17 @@ async fn make(job: Job, archive: Writer) -> Result<Outcome, Error> {
     })
     .map_err(Error::Filters)?;
     let hooks = Hooks::new(hooks, Arc::clone(&job.exec));
-    let (run, joining) = Run::start(&job, archive, discovery, selection, actions, hooks);
+    let (later, mut queue) = Queue::new();
+    let (run, joining) = Run::start(&job, archive, discovery, selection, actions, hooks, later);
     let run = Arc::new(run);
     let mut joining = joining;
     let copying = async {
-        copy(&run, plan, job.settings.parallel, &log).await;
+        let lists = copy(&run, plan, job.settings.parallel, &log);
+        queue.beside(&run, lists).await;
+        // Blocks put objects into the archive, and the rest is what nobody else brought.
+        queue.work_off(&run).await;
         run.rest(&live).await;
+        queue.work_off(&run).await;
         run.finish().await
     };
     // A bucket that takes no more ends the run, rather than the other way round.
@@ -203,11 +223,14 @@ async fn make(job: Job, archive: Writer) -> Result<Outcome, Error> {
     let (resource_list, items) = run.stored();
     job.progress.finish(items);
     log.info(&format!("Backed up a total of {items} items"));
+    let (pod_volumes, volumes) = run.finish_copies().await;
     Ok(Outcome {
         items,
         resource_list,
         hooks: run.hook_status(),
         archive_bytes,
+        pod_volumes,
+        volumes,
     })
 }
 

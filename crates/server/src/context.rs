@@ -24,6 +24,8 @@ pub struct Context {
     pub settings: Settings,
     /// The counters.
     pub metrics: Metrics,
+    /// When this process began.
+    pub started: jiff::Timestamp,
     /// Ends when the server is to stop: nothing new is begun.
     pub stop: CancellationToken,
     /// Ends when work under way must stop too: the server's patience is over, or it is no longer
@@ -84,6 +86,7 @@ impl Context {
             namespace: namespace.to_owned(),
             settings,
             metrics: Metrics::default(),
+            started: jiff::Timestamp::now(),
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),
             running: Running::default(),
@@ -152,7 +155,8 @@ impl Context {
         })
     }
 
-    async fn secret(&self, key: &SecretKeySelector) -> Result<Vec<u8>, String> {
+    /// A key of a Secret in the server's namespace, or why there is none.
+    pub(crate) async fn secret(&self, key: &SecretKeySelector) -> Result<Vec<u8>, String> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let secret = secrets
             .get_opt(&key.name)

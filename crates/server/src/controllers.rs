@@ -2,12 +2,14 @@
 //! acts on it. What they share is here: the loop that calls them, and calls that mind neither being
 //! late nor being repeated.
 
+pub mod abandoned;
 pub mod backup;
 pub mod deletion;
 pub mod download;
 pub mod expiry;
 mod finalize;
 pub mod location;
+pub mod repository;
 pub mod restore;
 mod runs;
 pub mod schedule;
@@ -248,7 +250,7 @@ fn log_level(ctx: &Context) -> bowline_engine::log::Level {
 
 impl Context {
     /// The object, or none when there is no such object.
-    async fn find<K>(&self, name: &str) -> Result<Option<K>>
+    pub(crate) async fn find<K>(&self, name: &str) -> Result<Option<K>>
     where
         K: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
     {
@@ -262,7 +264,7 @@ impl Context {
     }
 
     /// All objects of a kind, or those with the labels.
-    async fn list<K>(&self, labels: &str) -> Result<Vec<K>>
+    pub(crate) async fn list<K>(&self, labels: &str) -> Result<Vec<K>>
     where
         K: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
     {
@@ -274,7 +276,7 @@ impl Context {
     }
 
     /// Creates an object; none when there is one of that name already.
-    async fn create<K>(&self, object: &K) -> Result<Option<K>>
+    pub(crate) async fn create<K>(&self, object: &K) -> Result<Option<K>>
     where
         K: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
     {
@@ -289,7 +291,7 @@ impl Context {
     }
 
     /// Deletes this very object and no later one of its name; one that is gone is no error.
-    async fn delete<K>(&self, object: &K) -> Result<()>
+    pub(crate) async fn delete<K>(&self, object: &K) -> Result<()>
     where
         K: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
     {

@@ -18,6 +18,9 @@ pub enum Error {
     /// A call to the bucket failed, or its settings are of no use.
     #[error(transparent)]
     Vault(#[from] bowline_vault::Error),
+    /// A volume repository cannot be used.
+    #[error(transparent)]
+    Volume(#[from] bowline_volume::Error),
     /// A location's Secret cannot be used.
     #[error("{0}")]
     Credentials(String),

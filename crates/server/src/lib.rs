@@ -12,6 +12,8 @@ pub mod cron;
 pub mod http;
 pub mod lease;
 pub mod metrics;
+pub mod nodes;
+mod repositories;
 mod run;
 pub mod settings;
 

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Context, Error, Result, Settings, controllers, http,
     lease::{Leadership, Times},
+    repositories,
 };
 
 /// How long work under way may go on after a stop signal. Kubernetes kills after 30 seconds.
@@ -67,6 +68,9 @@ async fn lead(
         return Ok(());
     }
     tracing::info!(%identity, namespace = %ctx.namespace, "acting");
+    if let Err(error) = repositories::ensure_password(ctx).await {
+        tracing::warn!("volumes cannot be copied: {}", error.chain());
+    }
     let mut running = start(ctx);
     let lost = tokio::select! {
         () = stop.cancelled() => false,
@@ -104,11 +108,14 @@ async fn all(running: &mut JoinSet<()>) {
 /// Starts all controllers that the flags do not turn off.
 fn start(ctx: &Arc<Context>) -> JoinSet<()> {
     use controllers::{
-        backup, deletion, download, expiry, location, restore, schedule, server_status, sync,
+        abandoned, backup, deletion, download, expiry, location, repository, restore, schedule,
+        server_status, sync,
     };
     type Run = fn(Arc<Context>) -> BoxFuture<'static, ()>;
-    let controllers: [(&str, Run); 9] = [
+    let controllers: [(&str, Run); 11] = [
         (location::NAME, |ctx| Box::pin(location::run(ctx))),
+        (repository::NAME, |ctx| Box::pin(repository::run(ctx))),
+        (abandoned::NAME, |ctx| Box::pin(abandoned::run(ctx))),
         (backup::NAME, |ctx| Box::pin(backup::run(ctx))),
         (restore::NAME, |ctx| Box::pin(restore::run(ctx))),
         (schedule::NAME, |ctx| Box::pin(schedule::run(ctx))),

@@ -116,8 +116,8 @@ pub struct Settings {
     /// The most objects per page when a backup lists them; by default their size decides.
     #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
     pub client_page_size: Option<i64>,
-    /// How often volume repositories are tidied up; zero means every hour.
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration_or_default("1h"), allow_hyphen_values = true)]
+    /// How often volume repositories are tidied up; zero means every seven days.
+    #[arg(long, value_name = "DURATION", default_value = "168h", value_parser = duration_or_default("168h"), allow_hyphen_values = true)]
     pub default_repo_maintain_frequency: Duration,
     /// How often expired backups are looked for.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration_or_default("1h"), allow_hyphen_values = true)]
@@ -172,7 +172,7 @@ struct Idle {
     /// Accepted for compatibility: there is no profiler.
     #[arg(long, value_name = "ADDRESS")]
     profiler_address: Option<String>,
-    /// Accepted for compatibility.
+    /// Accepted for compatibility: volume data is written in restic's format.
     #[arg(long, value_name = "TYPE")]
     uploader_type: Option<String>,
     /// Accepted for compatibility: there is no such cache.
@@ -271,9 +271,9 @@ impl Settings {
             "has no effect: there is no profiler",
         );
         say(
-            idle.uploader_type.is_some(),
+            idle.uploader_type.as_deref() == Some("kopia"),
             "uploader-type",
-            "has no effect: new volume data is always written in restic's format",
+            "kopia has no effect: new volume data is written in restic's format",
         );
         say(
             idle.disable_informer_cache.is_some(),

@@ -12,6 +12,7 @@ mod killed;
 mod pods;
 mod progress;
 mod rehearsal;
+mod restic_program;
 mod stores;
 mod velero;
 
@@ -53,6 +54,9 @@ pub const ALL: &[Scenario] = &[
     }),
     on(&[Mode::Embedded], "stores-behave", |scene| {
         Box::pin(stores::behave(scene))
+    }),
+    on(&[Mode::Embedded], "restic-program", |scene| {
+        Box::pin(restic_program::copies(scene))
     }),
     on(API, "same-archives", |scene| {
         Box::pin(archives::same(scene))

@@ -5,7 +5,7 @@ use bowline_api::v1::BackupStorageLocation;
 
 use crate::{
     Bucket, Error, Result,
-    store::{self, Settings},
+    store::{self, Access, Settings},
 };
 
 /// A location and the secrets it refers to, which somebody with a cluster has fetched.
@@ -32,6 +32,35 @@ pub fn open(location: &Location) -> Result<Bucket> {
     let store = store::open(&spec.provider, &settings)?;
     let prefix = spec.object_storage.prefix.as_deref().unwrap_or_default();
     Ok(Bucket::new(store, prefix))
+}
+
+/// How another program gets at the bucket of a location.
+///
+/// # Errors
+/// As for [`open`].
+pub fn access(location: &Location) -> Result<Access> {
+    store::access(&location.object.spec.provider, &settings(location)?)
+}
+
+/// Whose certificates count for a location.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trust {
+    /// The CA bundle to trust, in PEM.
+    pub ca: Option<Vec<u8>>,
+    /// Whether anybody's do (`insecureSkipTLSVerify`).
+    pub is_blind: bool,
+}
+
+/// Whom to trust on the way to the bucket of a location.
+///
+/// # Errors
+/// As for [`open`].
+pub fn trust(location: &Location) -> Result<Trust> {
+    let settings = settings(location)?;
+    Ok(Trust {
+        is_blind: settings.flag("insecureSkipTLSVerify")?,
+        ca: settings.ca,
+    })
 }
 
 /// What the provider is opened with, after the checks that are the same for all of them.

@@ -15,11 +15,11 @@ mod upload;
 
 pub(crate) use settings::Settings;
 
-use std::{fmt::Debug, pin::Pin, sync::Arc, time::Duration};
+use std::{fmt::Debug, ops::Range, pin::Pin, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use futures::Stream;
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt, stream};
 
 use crate::{Error, Result};
 
@@ -43,6 +43,28 @@ pub trait ObjectStore: Send + Sync + Debug {
     async fn put(&self, key: &str, body: ByteStream) -> Result<()>;
     /// Reads an object; [`Error::NotFound`] when there is none.
     async fn get(&self, key: &str) -> Result<ByteStream>;
+    /// Stores an object that is at hand as a whole.
+    async fn put_whole(&self, key: &str, body: Bytes) -> Result<()> {
+        self.put(key, stream::iter([Ok(body)]).boxed()).await
+    }
+    /// Reads a part of an object; [`Error::Damaged`] when that is not all there.
+    async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        let mut body = self.get(key).await?;
+        let (mut skip, wanted) = (range.start, range.end.saturating_sub(range.start));
+        let mut part = BytesMut::new();
+        while (part.len() as u64) < wanted
+            && let Some(chunk) = body.next().await
+        {
+            let mut chunk = chunk?;
+            let skipped = usize::try_from(skip).unwrap_or(usize::MAX).min(chunk.len());
+            let _ = chunk.split_to(skipped);
+            skip -= skipped as u64;
+            let missing = usize::try_from(wanted).unwrap_or(usize::MAX) - part.len();
+            chunk.truncate(missing);
+            part.extend_from_slice(&chunk);
+        }
+        whole(key, &range, part.freeze())
+    }
     /// Whether there is such an object.
     async fn exists(&self, key: &str) -> Result<bool>;
     /// All objects whose keys begin with `prefix`, in order.
@@ -56,6 +78,60 @@ pub trait ObjectStore: Send + Sync + Debug {
     /// Whom to name when no answer comes: a URL, a folder, a plugin.
     fn endpoint(&self) -> &str {
         "the object store"
+    }
+}
+
+/// A part of an object, if it is as long as it must be.
+fn whole(key: &str, range: &Range<u64>, part: Bytes) -> Result<Bytes> {
+    if part.len() as u64 == range.end.saturating_sub(range.start) {
+        return Ok(part);
+    }
+    Err(Error::Damaged {
+        key: key.to_owned(),
+        reason: format!("it ends before byte {}", range.end),
+    })
+}
+
+/// How another program gets at a bucket as the same somebody. Not to be shown: it holds secrets.
+///
+/// Variables are those that the provider's own libraries read. One without a value must not be
+/// set, lest the program takes itself for somebody else.
+pub enum Access {
+    /// S3.
+    Aws {
+        /// Who we are, and the region.
+        variables: Vec<(&'static str, String)>,
+    },
+    /// Azure Blob Storage.
+    Azure {
+        /// The storage account.
+        account: String,
+        /// Its URL.
+        endpoint: String,
+        /// Its key, when the credentials hold it.
+        key: Option<String>,
+        /// Who we are, when they do not.
+        variables: Vec<(&'static str, String)>,
+    },
+    /// Google Cloud Storage.
+    Gcp {
+        /// Its URL.
+        endpoint: String,
+        /// The text of the account's key file; without, we are the machine.
+        account: Option<String>,
+    },
+    /// A folder.
+    Folder,
+}
+
+/// How another program gets at the bucket of a built-in provider.
+pub(crate) fn access(provider: &str, settings: &Settings) -> Result<Access> {
+    match provider.strip_prefix("velero.io/").unwrap_or(provider) {
+        "aws" => aws::access(settings),
+        "azure" => azure::access(settings),
+        "gcp" => gcp::access(settings),
+        "filesystem" | "fs" => Ok(Access::Folder),
+        _ => Err(unknown(provider)),
     }
 }
 
@@ -84,12 +160,14 @@ fn find(provider: &str) -> Option<Provider> {
 
 /// Opens the store of a built-in provider.
 pub(crate) fn open(provider: &str, settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
-    let open = find(provider).ok_or_else(|| {
-        let known: Vec<_> = PROVIDERS.iter().map(|(name, _)| *name).collect();
-        Error::Settings(format!(
-            "unknown object storage provider {provider:?}; known are {}",
-            known.join(", ")
-        ))
-    })?;
+    let open = find(provider).ok_or_else(|| unknown(provider))?;
     open(settings)
+}
+
+fn unknown(provider: &str) -> Error {
+    let known: Vec<_> = PROVIDERS.iter().map(|(name, _)| *name).collect();
+    Error::Settings(format!(
+        "unknown object storage provider {provider:?}; known are {}",
+        known.join(", ")
+    ))
 }

@@ -9,9 +9,13 @@ use std::{
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::item::{At, Run};
+use super::{
+    item::{At, Run},
+    later::Later,
+    pod_volumes::Decided,
+};
 use crate::{
-    action::claims,
+    action::{claims, text},
     hooks::{self, Exec, HookTracker, Message, Phase, SpecHooks, Verdict},
     list::{self, Query},
     log::{About, Level},
@@ -40,9 +44,9 @@ struct Mounts {
 }
 
 /// A pod of a block.
-struct Member {
+pub(super) struct Member {
     raw: Vec<u8>,
-    pod: Value,
+    decided: Decided,
     namespace: String,
     name: String,
 }
@@ -64,20 +68,52 @@ impl Hooks {
 }
 
 impl Run {
-    /// Backs pods up together, and those that share their volumes, with hooks around.
+    /// Backs pods up together, and those that share their volumes, with hooks around. When volumes
+    /// are to be copied, that is done later.
     pub(super) async fn block(&self, pods: At, raws: Vec<Vec<u8>>) {
+        let mut members = self.gather(pods, raws).await;
+        for member in &mut members {
+            let pod = std::mem::take(&mut member.decided.pod);
+            member.decided = self.decide(pod).await;
+        }
+        if members.iter().any(|member| member.decided.has_copies()) {
+            self.later(Later::Block(pods, members));
+        } else {
+            self.together(pods, members).await;
+        }
+    }
+
+    /// Freezes pods, backs them up, waits for the copies of their volumes, and lets them go.
+    pub(super) async fn together(&self, pods: At, members: Vec<Member>) {
+        let is_hooked = members.iter().any(|member| {
+            let facts = Facts::of(&member.raw);
+            facts.is_ok_and(|facts| self.hooks.concern(&facts))
+        });
+        let nodes = members
+            .iter()
+            .filter(|member| is_hooked && member.decided.has_copies())
+            .map(|member| text(&member.decided.pod, "/spec/nodeName"))
+            .collect();
+        let _room = self.room(nodes).await;
         let mut frozen = Vec::new();
-        for member in self.gather(pods, raws).await {
+        for member in members {
             match self.hook(&member, Phase::Pre).await {
                 Verdict::GoOn => frozen.push(member),
                 // The reason is in the log.
                 Verdict::LeaveOut(_) => self.drop_item(pods, &member.namespace, &member.name),
             }
         }
+        let mut copies = Vec::new();
         for member in &frozen {
             if let Ok(facts) = Facts::of(&member.raw) {
                 self.settle(pods, &facts, true).await;
             }
+            if self.is_stored(pods, &member.namespace, &member.name) {
+                copies.extend(self.begin_copies(&member.decided).await);
+            }
+        }
+        if is_hooked {
+            self.wait_for(&copies).await;
         }
         for member in &frozen {
             self.hook(member, Phase::Post).await;
@@ -110,7 +146,10 @@ impl Run {
         };
         Some(Member {
             raw,
-            pod,
+            decided: Decided {
+                pod,
+                choices: Vec::new(),
+            },
             namespace,
             name,
         })
@@ -121,7 +160,7 @@ impl Run {
         let mut looked = 0;
         while let Some(member) = block.get(looked) {
             looked += 1;
-            let mounted: BTreeSet<&str> = claims(&member.pod).collect();
+            let mounted: BTreeSet<&str> = claims(&member.decided.pod).collect();
             if mounted.is_empty() {
                 continue;
             }
@@ -182,7 +221,7 @@ impl Run {
         hooks::run_with(
             &*hooks.exec,
             &hooks.spec,
-            &member.pod,
+            &member.decided.pod,
             phase,
             &hooks.tracker,
             &mut log,

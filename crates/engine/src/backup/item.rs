@@ -19,7 +19,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{
     Job, Settings,
     block::Hooks,
+    later::Later,
     plan::{List, Listing},
+    pod_volumes::{Volumes, is_pods},
     sink::{Desk, Joining, Sink},
     track::{self, Tracker},
 };
@@ -50,6 +52,8 @@ pub(super) struct Run {
     progress: Arc<Progress>,
     pub(super) log: Log,
     pub(super) hooks: Hooks,
+    pub(super) volumes: Volumes,
+    later: mpsc::UnboundedSender<Later>,
     discovery: Discovery,
     selection: Selection,
     actions: Vec<Arc<dyn BackupItemAction>>,
@@ -71,6 +75,7 @@ impl Run {
         selection: Selection,
         actions: Vec<Arc<dyn BackupItemAction>>,
         hooks: Hooks,
+        later: mpsc::UnboundedSender<Later>,
     ) -> (Self, Joining) {
         let now = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default();
         let (sink, joining) = Sink::start(archive, now);
@@ -81,6 +86,8 @@ impl Run {
             progress: Arc::clone(&job.progress),
             log: job.log.clone(),
             hooks,
+            volumes: Volumes::new(job),
+            later,
             discovery,
             selection,
             actions,
@@ -108,6 +115,24 @@ impl Run {
 
     pub(super) fn is_taken(&self, at: At, namespace: &str, name: &str) -> bool {
         self.tracker.is_claimed(at, namespace, name)
+    }
+
+    pub(super) fn is_stored(&self, at: At, namespace: &str, name: &str) -> bool {
+        self.tracker.is_stored(at, namespace, name)
+    }
+
+    /// The place of a resource, `pods` or `deployments.apps`.
+    pub(super) fn position(&self, group_resource: &str) -> Option<At> {
+        self.discovery.position(group_resource)
+    }
+
+    pub(super) fn collects(&self, resource: &Resource) -> bool {
+        self.selection.collects(resource)
+    }
+
+    /// Leaves something for later. When nobody is there to do it, the run is over.
+    pub(super) fn later(&self, work: Later) {
+        let _ = self.later.send(work);
     }
 
     pub(super) fn drop_item(&self, at: At, namespace: &str, name: &str) {
@@ -208,7 +233,10 @@ impl Run {
                 continue;
             }
             let is_hooked = self.has_hooks(resource, &facts);
-            if is_hooked || actions.iter().any(|a| a.concerns(&facts)) {
+            if is_hooked
+                || actions.iter().any(|a| a.concerns(&facts))
+                || self.volumes.concern(resource, &facts)
+            {
                 rest.push((raw.to_vec(), is_hooked));
                 continue;
             }
@@ -220,6 +248,7 @@ impl Run {
                 tar.add(&path, body);
             }
             self.tracker.stored(at, &namespace, &name);
+            self.note(resource, raw);
             self.log_stored(at, &namespace, &name);
             done += 1;
         }
@@ -257,7 +286,7 @@ impl Run {
     }
 
     fn has_hooks(&self, resource: &Resource, facts: &Facts<'_>) -> bool {
-        resource.group.is_empty() && resource.plural == "pods" && self.hooks.concern(facts)
+        is_pods(resource) && self.hooks.concern(facts)
     }
 
     /// Objects with actions or hooks (the flag).
@@ -302,10 +331,14 @@ impl Run {
         at_once: bool,
     ) -> Pin<Box<dyn Future<Output = Fine> + Send + '_>> {
         Box::pin(async move {
-            match self.take_on(at, &raw, insisted) {
-                Some(facts) => self.settle(at, &facts, at_once).await,
-                None => true,
+            let Some(facts) = self.take_on(at, &raw, insisted) else {
+                return true;
+            };
+            let fine = self.settle(at, &facts, at_once).await;
+            if is_pods(self.resource(at)) && self.is_stored(at, &facts.namespace(), &facts.name()) {
+                self.pod_stored(&raw).await;
             }
+            fine
         })
     }
 
@@ -315,6 +348,7 @@ impl Run {
         match self.store(at, facts, at_once).await {
             Ok(true) => {
                 self.tracker.stored(at, &namespace, &name);
+                self.note(self.resource(at), facts.raw);
                 self.progress.more(1);
                 self.log_stored(at, &namespace, &name);
                 true

@@ -61,6 +61,13 @@ impl Tracker {
             .is_some_and(|objects| objects.contains_key(key(namespace, name).as_str()))
     }
 
+    pub(super) fn is_stored(&self, resource: usize, namespace: &str, name: &str) -> bool {
+        let inner = self.lock();
+        let objects = inner.objects.get(&resource);
+        let state = objects.and_then(|objects| objects.get(key(namespace, name).as_str()));
+        state == Some(&State::Stored)
+    }
+
     /// It is in the archive.
     pub(super) fn stored(&self, resource: usize, namespace: &str, name: &str) {
         let mut inner = self.lock();

@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, io::Read, sync::Arc};
 use bowline_api::v1::{Backup, BackupSpec};
 use bowline_apiserver::ApiServer;
 use bowline_engine::{
-    backup::{self, Job, Outcome, Settings},
+    backup::{self, Job, Outcome, PodVolumes, Settings},
     hooks::{Exec, Output},
     log::{Level, Log, Written},
     progress::Progress,
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 /// A cluster with these objects.
-async fn cluster(objects: &[Value]) -> ApiServer {
+pub(crate) async fn cluster(objects: &[Value]) -> ApiServer {
     let server = ApiServer::default();
     let namespaces = ["shop", "other", "quiet"];
     let all = namespaces
@@ -30,7 +30,25 @@ async fn cluster(objects: &[Value]) -> ApiServer {
 
 /// Plays the part of the containers: remembers what was run, and fails what is to fail.
 #[derive(Default)]
-struct Script(std::sync::Mutex<Vec<String>>);
+pub(crate) struct Script(std::sync::Mutex<Vec<String>>, tokio::sync::Notify);
+
+impl Script {
+    pub(crate) fn tell(&self, line: &str) {
+        self.0.lock().unwrap().push(line.to_owned());
+        self.1.notify_one();
+    }
+
+    pub(crate) fn told(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Waits until enough has been told.
+    pub(crate) async fn until(&self, is_enough: impl Fn(&[String]) -> bool) {
+        while !is_enough(&self.told()) {
+            self.1.notified().await;
+        }
+    }
+}
 
 #[async_trait::async_trait]
 impl Exec for Script {
@@ -42,10 +60,7 @@ impl Exec for Script {
         command: &[String],
     ) -> Result<Output, String> {
         let command = command.join(" ");
-        self.0
-            .lock()
-            .unwrap()
-            .push(format!("{namespace}/{pod}: {command}"));
+        self.tell(&format!("{namespace}/{pod}: {command}"));
         Ok(Output {
             stdout: String::new(),
             stderr: String::new(),
@@ -58,10 +73,10 @@ impl Exec for Script {
     }
 }
 
-struct Made {
-    entries: BTreeMap<String, Value>,
-    outcome: Outcome,
-    log: Written,
+pub(crate) struct Made {
+    pub(crate) entries: BTreeMap<String, Value>,
+    pub(crate) outcome: Outcome,
+    pub(crate) log: Written,
     progress: (u64, u64),
 }
 
@@ -70,6 +85,15 @@ async fn back_up(server: &ApiServer, spec: Value) -> Made {
 }
 
 async fn back_up_with(server: &ApiServer, spec: Value, exec: Arc<dyn Exec>) -> Made {
+    back_up_volumes(server, spec, exec, None).await
+}
+
+pub(crate) async fn back_up_volumes(
+    server: &ApiServer,
+    spec: Value,
+    exec: Arc<dyn Exec>,
+    pod_volumes: Option<Arc<dyn PodVolumes>>,
+) -> Made {
     let spec: BackupSpec = serde_json::from_value(spec).unwrap();
     let progress = Arc::new(Progress::default());
     let log = Log::new("backup", "velero/b", Level::Debug);
@@ -79,6 +103,7 @@ async fn back_up_with(server: &ApiServer, spec: Value, exec: Arc<dyn Exec>) -> M
         policies: None,
         actions: Vec::new(),
         exec,
+        pod_volumes,
         settings: Settings::default(),
         progress: Arc::clone(&progress),
         log: log.clone(),

@@ -4,6 +4,7 @@
 //! that runs has a task of its own (`run.rs`). After a crash everything is derived again from the
 //! objects: one that says `InProgress` and is not ours is taken up where the bucket says it is.
 
+mod copies;
 mod queue;
 mod run;
 

@@ -32,6 +32,10 @@ fn defaults_are_those_of_velero() {
         settings.garbage_collection_frequency,
         Duration::from_secs(3600)
     );
+    assert_eq!(
+        settings.default_repo_maintain_frequency,
+        Duration::from_secs(7 * 24 * 3600)
+    );
     assert_eq!(settings.default_backup_storage_location, "default");
     assert_eq!(settings.restore_resource_priorities.high.len(), 23);
     assert_eq!(settings.restore_resource_priorities.low.len(), 5);
@@ -82,6 +86,27 @@ fn velero_spellings_are_read() {
     assert_eq!(settings.default_volume_snapshot_locations.0["aws"], "east");
     assert_eq!(settings.log_level, LogLevel::Warning);
     assert_eq!(settings.log_format, LogFormat::Json);
+}
+
+#[test]
+fn kopia_is_taken_with_a_remark() {
+    let settings = parse(&[
+        "--uploader-type=kopia",
+        "--default-repo-maintain-frequency=0",
+    ]);
+    let settings = settings.unwrap();
+    settings.validate().unwrap();
+    assert_eq!(
+        settings.remarks(),
+        ["--uploader-type kopia has no effect: new volume data is written in restic's format"]
+    );
+    assert_eq!(
+        settings.default_repo_maintain_frequency,
+        Duration::from_secs(7 * 24 * 3600)
+    );
+    let settings = parse(&["--uploader-type=restic"]).unwrap();
+    settings.validate().unwrap();
+    assert_eq!(settings.remarks(), Vec::<String>::new());
 }
 
 #[test]

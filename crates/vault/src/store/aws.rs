@@ -14,7 +14,7 @@ use url::{Host, Url};
 
 use self::identity::Identity;
 use super::{
-    Settings,
+    Access, Settings,
     http::{self, Http},
     reason,
     remote::{Clients, Connect, Remote},
@@ -44,17 +44,10 @@ const KEYS: &[&str] = &[
 pub(super) fn open(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
     settings.only(KEYS)?;
     let (identity, profile_region) = identity::find(settings)?;
-    let s3_url = settings.get("s3Url");
-    let region = settings
-        .get("region")
-        .map(str::to_owned)
-        // A store of somebody else's may be in no region at all; ours must still sign with one.
-        .or_else(|| s3_url.and(profile_region))
-        .or_else(|| s3_url.and_then(|_| settings.env("AWS_REGION")))
-        .or_else(|| s3_url.map(|_| "us-east-1".to_owned()));
+    let region = region(settings, profile_region);
     let plan = Plan {
         bucket: settings.bucket.clone(),
-        s3_url: s3_url.map(valid_url).transpose()?,
+        s3_url: settings.get("s3Url").map(valid_url).transpose()?,
         public_url: settings.get("publicUrl").map(valid_url).transpose()?,
         path_style: settings.flag("s3ForcePathStyle")?,
         http: settings.http()?,
@@ -72,6 +65,28 @@ pub(super) fn open(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
     };
     remote.tags = tags;
     Ok(Arc::new(remote))
+}
+
+/// What another program reads from its environment to be who we are.
+pub(super) fn access(settings: &Settings) -> Result<Access> {
+    let (identity, profile_region) = identity::find(settings)?;
+    let mut variables = identity.variables();
+    if let Some(region) = region(settings, profile_region) {
+        variables.push(("AWS_DEFAULT_REGION", region));
+    }
+    Ok(Access::Aws { variables })
+}
+
+/// The region, where somebody says it.
+fn region(settings: &Settings, profile: Option<String>) -> Option<String> {
+    let s3_url = settings.get("s3Url");
+    settings
+        .get("region")
+        .map(str::to_owned)
+        // A store of somebody else's may be in no region at all; ours must still sign with one.
+        .or_else(|| s3_url.and(profile))
+        .or_else(|| s3_url.and_then(|_| settings.env("AWS_REGION")))
+        .or_else(|| s3_url.map(|_| "us-east-1".to_owned()))
 }
 
 /// All that is needed to make clients, but for the region.

@@ -9,7 +9,7 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
 use self::exchange::Exchange;
 use super::{
-    Settings, credentials,
+    Access, Settings, credentials,
     http::{self, Http},
     remote::{Clients, Remote},
 };
@@ -35,6 +35,26 @@ const LARGEST_BLOCK: usize = 100 << 20;
 /// Opens a container. The account's key comes from the credentials, or is asked for at the first
 /// call, as whoever the credentials say we are; with `useAAD` no key is needed.
 pub(super) fn open(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
+    let (variables, cloud, plan) = read(settings)?;
+    let endpoint = plan.endpoint.clone();
+    let mut remote = match key(settings, &variables)? {
+        Some(key) => Remote::new(endpoint, &settings.bucket, plan.with_key(&key)?),
+        None => {
+            let identity = Identity::find(&variables)?;
+            if settings.flag("useAAD")? {
+                Remote::new(endpoint, &settings.bucket, plan.with_identity(&identity)?)
+            } else {
+                let exchange = Exchange::new(settings, &variables, plan, identity, cloud.manager)?;
+                Remote::later(endpoint, &settings.bucket, exchange)
+            }
+        }
+    };
+    remote.part = block_size(settings.get("blockSizeInBytes")).unwrap_or(remote.part);
+    Ok(Arc::new(remote))
+}
+
+/// What the settings come to.
+fn read(settings: &Settings) -> Result<(Variables<'_>, Cloud, Plan)> {
     settings.only(KEYS)?;
     let account = settings
         .get("storageAccount")
@@ -55,21 +75,23 @@ pub(super) fn open(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
         authority: authority.trim_end_matches('/').to_owned(),
         http: settings.http()?,
     };
-    let endpoint = plan.endpoint.clone();
-    let mut remote = match key(settings, &variables)? {
-        Some(key) => Remote::new(endpoint, &settings.bucket, plan.with_key(&key)?),
-        None => {
-            let identity = Identity::find(&variables)?;
-            if settings.flag("useAAD")? {
-                Remote::new(endpoint, &settings.bucket, plan.with_identity(&identity)?)
-            } else {
-                let exchange = Exchange::new(settings, &variables, plan, identity, cloud.manager)?;
-                Remote::later(endpoint, &settings.bucket, exchange)
-            }
-        }
+    Ok((variables, cloud, plan))
+}
+
+/// Where the account is, and who we are to it. Nobody is asked for a key here.
+pub(super) fn access(settings: &Settings) -> Result<Access> {
+    let (variables, _, plan) = read(settings)?;
+    let key = key(settings, &variables)?;
+    let variables = match key {
+        Some(_) => Vec::new(),
+        None => Identity::find(&variables)?.variables(&plan.authority),
     };
-    remote.part = block_size(settings.get("blockSizeInBytes")).unwrap_or(remote.part);
-    Ok(Arc::new(remote))
+    Ok(Access::Azure {
+        account: plan.account,
+        endpoint: plan.endpoint,
+        key,
+        variables,
+    })
 }
 
 /// The size to begin with. Like the plugin, what cannot be used is passed over: a backup in other
@@ -198,6 +220,35 @@ impl Identity {
         Ok(Self::Machine {
             client: variables.get("AZURE_CLIENT_ID"),
         })
+    }
+
+    /// The variables that say so to Azure's libraries; those that must not be set have no value.
+    fn variables(self, authority: &str) -> Vec<(&'static str, String)> {
+        let (tenant, client, secret, token_file) = match self {
+            Self::Secret {
+                tenant,
+                client,
+                secret,
+            } => (tenant, client, secret, String::new()),
+            Self::Workload {
+                tenant,
+                client,
+                token_file,
+            } => (tenant, client, String::new(), token_file),
+            Self::Machine { client } => (
+                String::new(),
+                client.unwrap_or_default(),
+                String::new(),
+                String::new(),
+            ),
+        };
+        vec![
+            ("AZURE_TENANT_ID", tenant),
+            ("AZURE_CLIENT_ID", client),
+            ("AZURE_CLIENT_SECRET", secret),
+            ("AZURE_FEDERATED_TOKEN_FILE", token_file),
+            ("AZURE_AUTHORITY_HOST", authority.to_owned()),
+        ]
     }
 }
 

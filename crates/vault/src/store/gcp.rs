@@ -15,7 +15,7 @@ use reqwest::Method;
 use serde::Deserialize;
 
 use super::{
-    Settings, http,
+    Access, Settings, http,
     remote::{Clients, Remote},
 };
 use crate::{Error, ObjectStore, Result};
@@ -35,10 +35,7 @@ const KEYS: &[&str] = &[
 /// the account that the machine has, whatever `serviceAccount` says.
 pub(super) fn open(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
     settings.only(KEYS)?;
-    let account = settings
-        .credentials("GOOGLE_APPLICATION_CREDENTIALS")?
-        .map(|(place, text)| Account::read(&place, text))
-        .transpose()?;
+    let account = account(settings)?;
     let endpoint = endpoint(settings, account.as_ref());
     let mut builder = GoogleCloudStorageBuilder::new()
         .with_bucket_name(&settings.bucket)
@@ -63,6 +60,22 @@ pub(super) fn open(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
         signer: store,
     };
     Ok(Arc::new(Remote::new(endpoint, &settings.bucket, clients)))
+}
+
+/// Where the bucket is, and the key file of who we are.
+pub(super) fn access(settings: &Settings) -> Result<Access> {
+    let account = account(settings)?;
+    Ok(Access::Gcp {
+        endpoint: endpoint(settings, account.as_ref()),
+        account: account.map(|account| account.text),
+    })
+}
+
+fn account(settings: &Settings) -> Result<Option<Account>> {
+    settings
+        .credentials("GOOGLE_APPLICATION_CREDENTIALS")?
+        .map(|(place, text)| Account::read(&place, text))
+        .transpose()
 }
 
 fn endpoint(settings: &Settings, account: Option<&Account>) -> String {

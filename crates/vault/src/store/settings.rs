@@ -34,7 +34,7 @@ impl Settings {
     }
 
     /// A setting that is a truth value, in the spellings that Go reads.
-    pub(super) fn flag(&self, key: &str) -> Result<bool> {
+    pub(crate) fn flag(&self, key: &str) -> Result<bool> {
         match self.get(key) {
             None => Ok(false),
             Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use bowline_api::{
     Time,
-    files::{BackupOperation, BackupVolumeInfo, Snapshot, backup_suffix},
+    files::{BackupOperation, Snapshot, backup_suffix},
     names::FEATURE_API_GROUP_VERSIONS,
     v1::{
-        Backup, BackupPhase, BackupProgress, BackupStatus, BackupStorageLocation, PodVolumeBackup,
+        Backup, BackupPhase, BackupProgress, BackupStatus, BackupStorageLocation,
         VolumeSnapshotLocation,
     },
 };
@@ -37,6 +37,7 @@ use serde_json::json;
 
 use super::{
     super::{Telling, finalize, log_level, patiently},
+    copies::Copies,
     schedule,
 };
 use crate::{Context, Error, Result, error::chain, metrics::Finished};
@@ -166,12 +167,15 @@ async fn make(
         env!("CARGO_PKG_VERSION")
     ));
     let progress = Arc::new(Progress::default());
+    let copies = Copies::new(ctx, &backup, location, &log, taken == Taken::Over);
+    let copies = Arc::new(copies);
     let job = Job {
         client: ctx.client.clone(),
         backup: Arc::new(backup.clone()),
         policies: policies.map(Arc::new),
         actions: Vec::new(),
         exec: Arc::new(KubeExec::new(ctx.client.clone())),
+        pod_volumes: Some(Arc::clone(&copies) as _),
         settings: backup::Settings {
             page: ctx.settings.page(),
             versions: if ctx.settings.has_feature(FEATURE_API_GROUP_VERSIONS) {
@@ -198,6 +202,7 @@ async fn make(
     match made {
         Ok(outcome) => finish(ctx, &bucket, backup, outcome, log.take()).await,
         Err(why) => {
+            copies.give_up().await;
             log.error(
                 "backup execution failed",
                 &bowline_engine::log::About::default().because(&why),
@@ -290,11 +295,11 @@ async fn files(
     log: &Written,
 ) -> bowline_vault::Result<()> {
     let key = |suffix| backup_file(name, suffix);
-    // What volumes and plugins will have to say.
+    // What snapshots and plugins will have to say.
     let snapshots: Option<Vec<Snapshot>> = None;
-    let pod_volumes: Option<Vec<PodVolumeBackup>> = None;
     let operations: [BackupOperation; 0] = [];
-    let volumes: [BackupVolumeInfo; 0] = [];
+    // None is `null` here, as Velero writes it.
+    let pod_volumes = Some(&outcome.pod_volumes).filter(|volumes| !volumes.is_empty());
     let log_key = key(backup_suffix::LOG);
     tokio::try_join!(
         bucket.put(&log_key, Bytes::from(log.gzip.clone())),
@@ -307,7 +312,7 @@ async fn files(
             &outcome.resource_list
         ),
         put_json(bucket, key(backup_suffix::RESULTS), &log.results),
-        put_json(bucket, key(backup_suffix::VOLUME_INFO), &volumes),
+        put_json(bucket, key(backup_suffix::VOLUME_INFO), &outcome.volumes),
     )?;
     Ok(())
 }

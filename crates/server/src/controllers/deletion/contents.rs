@@ -2,18 +2,18 @@
 //!
 //! All functions can be repeated. Their results are the errors, worded as Velero words them.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use bowline_api::{
     files::{Snapshot, backup_suffix},
     names::{finalizer, label, label_value},
-    v1::{Backup, PodVolumeBackup, Restore, UploaderType},
+    v1::{Backup, BackupStorageLocation, PodVolumeBackup, Restore, UploaderType},
     v2alpha1::DataUpload,
 };
 use bowline_vault::{Bucket, bucket::backup_file};
 use kube::ResourceExt;
 
-use crate::{Context, Result};
+use crate::{Context, Error, Result, repositories};
 
 /// How long deleted restores may take to vanish.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -38,12 +38,17 @@ fn kept_snapshot(snapshot: &Snapshot) -> Option<String> {
     })
 }
 
-/// Volume data in repositories: copies of pod volumes, and moved snapshots. Nobody here can forget
-/// them yet, and a backup must not go while they stay.
+/// Volume data in repositories: copies of pod volumes, and moved snapshots. What nobody here can
+/// forget keeps the backup from being deleted.
 pub(super) async fn volumes(ctx: &Context, backup: &Backup) -> Result<Vec<String>> {
     let labels = format!("{}={}", label::BACKUP_NAME, label_value(&backup.name_any()));
     let copies = ctx.list::<PodVolumeBackup>(&labels).await?;
-    let mut errors: Vec<_> = copies.iter().filter_map(kept_copy).collect();
+    let (repositories, mut errors) = by_repository(&copies);
+    for (place, snapshots) in repositories {
+        if let Err(why) = forget(ctx, &place, &snapshots).await? {
+            errors.push(format!("error deleting pod volume snapshots: {why}"));
+        }
+    }
     if backup.spec.snapshot_move_data == Some(true) {
         for upload in ctx.list::<DataUpload>(&labels).await? {
             match kept_upload(&upload) {
@@ -55,19 +60,63 @@ pub(super) async fn volumes(ctx: &Context, backup: &Backup) -> Result<Vec<String
     Ok(errors)
 }
 
-fn kept_copy(copy: &PodVolumeBackup) -> Option<String> {
-    let id = copy.status.as_ref()?.snapshot_id.as_deref()?;
-    let format = match &copy.spec.uploader_type {
-        Some(UploaderType::Kopia) => "kopia",
-        Some(UploaderType::Other(other)) => other,
-        _ => "restic",
+/// A repository: the location, and the namespace whose volumes it holds.
+type Place = (String, String);
+
+/// The snapshots of copies by repository, and what cannot be forgotten.
+fn by_repository(copies: &[PodVolumeBackup]) -> (BTreeMap<Place, Vec<String>>, Vec<String>) {
+    let mut repositories = BTreeMap::<Place, Vec<String>>::new();
+    let mut errors = Vec::new();
+    for copy in copies {
+        let status = copy.status.as_ref();
+        let id = status.and_then(|status| status.snapshot_id.as_deref());
+        let Some(id) = id.filter(|id| !id.is_empty()) else {
+            continue;
+        };
+        let namespace = copy.spec.pod.namespace.clone().unwrap_or_default();
+        match &copy.spec.uploader_type {
+            None | Some(UploaderType::Restic | UploaderType::Unset) => {
+                let place = (copy.spec.backup_storage_location.clone(), namespace);
+                repositories.entry(place).or_default().push(id.to_owned());
+            }
+            Some(other) => errors.push(format!(
+                "error deleting pod volume snapshots: snapshot {id} in the {} repository of \
+                 namespace {namespace} cannot be deleted by this version",
+                other.as_str()
+            )),
+        }
+    }
+    (repositories, errors)
+}
+
+/// Removes snapshots from a repository; their data goes when it is next tidied up. One that is not
+/// there any more has none. The inner error says what stays.
+async fn forget(ctx: &Context, place: &Place, snapshots: &[String]) -> Result<Result<(), String>> {
+    let (location, namespace) = place;
+    let Some(found) = ctx.find::<BackupStorageLocation>(location).await? else {
+        let why = format!("backup storage location {location} not found");
+        return Ok(Err(why));
     };
-    let namespace = copy.spec.pod.namespace.as_deref().unwrap_or_default();
-    (!id.is_empty()).then(|| {
-        format!(
-            "error deleting pod volume snapshots: snapshot {id} in the {format} repository of \
-             namespace {namespace} cannot be deleted by this version"
-        )
+    let forgotten = match repositories::open(ctx, &found, namespace).await {
+        Ok(repository) => repository.forget(snapshots).await.map_err(Error::from),
+        Err(error) => Err(error),
+    };
+    Ok(match forgotten {
+        Ok(()) => Ok(()),
+        Err(Error::Volume(bowline_volume::Error::NoRepository(_))) => {
+            tracing::info!(
+                location,
+                namespace,
+                "there is no repository to forget snapshots in"
+            );
+            Ok(())
+        }
+        Err(error @ Error::Api { .. }) => return Err(error),
+        Err(error) => Err(format!(
+            "snapshots {} in the restic repository of namespace {namespace}: {}",
+            snapshots.join(", "),
+            error.chain()
+        )),
     })
 }
 
@@ -200,21 +249,42 @@ mod tests {
     }
 
     #[test]
-    fn volume_data_that_stays_is_named() {
-        let copy = |id: &str| {
+    fn snapshots_are_forgotten_by_repository() {
+        let copy = |namespace: &str, uploader: Option<&str>, id: Option<&str>| {
             let mut copy = PodVolumeBackup::default();
-            copy.spec.uploader_type = Some(UploaderType::Kopia);
-            copy.spec.pod.namespace = Some("shop".to_owned());
-            copy.status_mut().snapshot_id = Some(id.to_owned());
+            copy.spec.uploader_type = uploader.map(UploaderType::from);
+            copy.spec.backup_storage_location = "here".to_owned();
+            copy.spec.pod.namespace = Some(namespace.to_owned());
+            copy.status_mut().snapshot_id = id.map(str::to_owned);
             copy
         };
-        assert_eq!(kept_copy(&PodVolumeBackup::default()), None);
-        assert_eq!(kept_copy(&copy("")), None);
+        let copies = [
+            PodVolumeBackup::default(),
+            copy("shop", Some("restic"), Some("a")),
+            copy("shop", Some(""), Some("b")),
+            copy("other", None, Some("c")),
+            copy("other", Some("restic"), Some("")),
+            copy("shop", Some("kopia"), Some("k")),
+            copy("shop", Some("kopia"), None),
+        ];
+        let (repositories, errors) = by_repository(&copies);
+        let place = |namespace: &str| ("here".to_owned(), namespace.to_owned());
+        let expected = [
+            (place("other"), vec!["c".to_owned()]),
+            (place("shop"), vec!["a".to_owned(), "b".to_owned()]),
+        ];
+        assert_eq!(repositories, expected.into());
         assert_eq!(
-            kept_copy(&copy("abc")).unwrap(),
-            "error deleting pod volume snapshots: snapshot abc in the kopia repository of \
-             namespace shop cannot be deleted by this version"
+            errors,
+            [
+                "error deleting pod volume snapshots: snapshot k in the kopia repository of \
+                 namespace shop cannot be deleted by this version"
+            ]
         );
+    }
+
+    #[test]
+    fn snapshots_that_stay_are_named() {
         let mut snapshot = Snapshot::default();
         assert_eq!(kept_snapshot(&snapshot), None);
         snapshot.spec.location = "east".to_owned();

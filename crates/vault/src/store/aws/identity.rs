@@ -137,7 +137,44 @@ fn of_environment(settings: &Settings) -> Identity {
     Identity::Machine
 }
 
+/// The variables that say who we are; a program that finds others among them is somebody else.
+const VARIABLES: &[&str] = &[
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+    "AWS_PROFILE",
+    "AWS_ROLE_ARN",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+];
+
 impl Identity {
+    /// All the variables; those that must not be set have no value.
+    pub(super) fn variables(&self) -> Vec<(&'static str, String)> {
+        let value = |name: &str| match (self, name) {
+            (Self::Keys { id, .. }, "AWS_ACCESS_KEY_ID") => id.clone(),
+            (Self::Keys { secret, .. }, "AWS_SECRET_ACCESS_KEY") => secret.clone(),
+            (Self::Keys { token, .. }, "AWS_SESSION_TOKEN") => token.clone().unwrap_or_default(),
+            (Self::Web { role, .. }, "AWS_ROLE_ARN") => role.clone(),
+            (Self::Web { token_file, .. }, "AWS_WEB_IDENTITY_TOKEN_FILE")
+            | (Self::Pod { token_file, .. }, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE") => {
+                token_file.clone()
+            }
+            (Self::Web { session, .. }, "AWS_ROLE_SESSION_NAME") => {
+                session.clone().unwrap_or_default()
+            }
+            (Self::Task(path), "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") => path.clone(),
+            (Self::Pod { url, .. }, "AWS_CONTAINER_CREDENTIALS_FULL_URI") => url.clone(),
+            _ => String::new(),
+        };
+        VARIABLES.iter().map(|name| (*name, value(name))).collect()
+    }
+
     pub(super) fn apply(&self, builder: AmazonS3Builder, region: &str) -> AmazonS3Builder {
         use AmazonS3ConfigKey as Key;
         match self {
@@ -242,6 +279,32 @@ mod tests {
         ] {
             assert_eq!(find(&settings(secret, profile, env)).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn other_programs_are_told_who_we_are() {
+        let set = |identity: Identity| {
+            let mut variables = identity.variables();
+            variables.retain(|(_, value)| !value.is_empty());
+            variables
+        };
+        assert_eq!(
+            set(keys("d")),
+            [
+                ("AWS_ACCESS_KEY_ID", "d".to_owned()),
+                ("AWS_SECRET_ACCESS_KEY", "s".to_owned())
+            ]
+        );
+        let (web, _) = find(&settings(None, "", pod)).unwrap();
+        assert_eq!(
+            set(web),
+            [
+                ("AWS_ROLE_ARN", "a".to_owned()),
+                ("AWS_WEB_IDENTITY_TOKEN_FILE", "/t".to_owned())
+            ]
+        );
+        assert_eq!(Identity::Machine.variables().len(), VARIABLES.len());
+        assert_eq!(set(Identity::Machine), []);
     }
 
     #[test]
