@@ -47,8 +47,10 @@ enum Command {
     /// Wait in a restored pod until its volumes are complete
     #[command(hide = true)]
     RestoreHelper(commands::restore_helper::Args),
-    /// Put Bowline into a cluster; so far its CustomResourceDefinitions.
-    Install(commands::install::Args),
+    /// Put Bowline into a cluster.
+    Install(Box<commands::install::Args>),
+    /// Take Bowline out of a cluster; what is in buckets stays.
+    Uninstall(commands::uninstall::Args),
     /// Work with backups
     #[command(subcommand)]
     Backup(commands::backup::Command),
@@ -61,6 +63,9 @@ enum Command {
     /// Work with backup storage locations
     #[command(subcommand)]
     BackupLocation(commands::location::Command),
+    /// Work with repositories of volume data
+    #[command(subcommand)]
+    Repo(commands::repo::Command),
     /// Create things
     #[command(subcommand)]
     Create(commands::verbs::Create),
@@ -135,11 +140,13 @@ async fn run(args: Args, mut out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Server(args) => commands::server::run(*args, &ctx).await?,
         Command::NodeAgent(command) => commands::node_agent::run(command, &ctx).await?,
         Command::RestoreHelper(args) => return commands::restore_helper::run(args, out).await,
-        Command::Install(args) => commands::install::run(args, &ctx, &mut out).await?,
+        Command::Install(args) => commands::install::run(*args, &ctx, out).await?,
+        Command::Uninstall(args) => commands::uninstall::run(args, &ctx, out).await?,
         Command::Backup(command) => return commands::backup::run(command, &ctx, out).await,
         Command::Restore(command) => return commands::restore::run(command, &ctx, out).await,
         Command::Schedule(command) => commands::schedule::run(command, &ctx, out).await?,
         Command::BackupLocation(command) => commands::location::run(command, &ctx, out).await?,
+        Command::Repo(command) => commands::repo::run(command, &ctx, out).await?,
         Command::Create(command) => return commands::verbs::create(command, &ctx, out).await,
         Command::Get(command) => commands::verbs::get(command, &ctx, out).await?,
         Command::Describe(command) => commands::verbs::describe(command, &ctx, out).await?,

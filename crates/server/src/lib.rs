@@ -14,7 +14,7 @@ pub mod http;
 pub mod lease;
 pub mod metrics;
 pub mod node;
-pub mod nodes;
+mod nodes;
 mod repositories;
 mod run;
 pub mod settings;

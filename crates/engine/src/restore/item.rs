@@ -10,8 +10,8 @@ use std::{
 
 use bowline_api::{
     files::{
-        BackupVolumeInfo, OperationPhase, OperationStatus, ResourceIdentifier, RestoreOperation,
-        RestoreOperationSpec,
+        BackupMethod, BackupVolumeInfo, OperationPhase, OperationStatus, ResourceIdentifier,
+        RestoreOperation, RestoreOperationSpec,
     },
     names::annotation,
     v1::{ExistingResourcePolicy, Restore},
@@ -327,8 +327,11 @@ impl Run {
         self.anew.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a claim gets another volume than it had; also if filters keep the volume out of sight.
     fn is_anew(&self, volume: &str) -> bool {
-        self.lock_anew().contains(volume)
+        let info = self.volumes.get(volume);
+        let method = info.and_then(|info| info.backup_method.as_ref());
+        self.lock_anew().contains(volume) || method == Some(&BackupMethod::PodVolumeBackup)
     }
 
     /// Runs the actions, and restores first what they ask for.

@@ -8,6 +8,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fmt::Write as _,
+    sync::{Arc, MutexGuard, PoisonError},
 };
 
 use bowline_api::{
@@ -27,6 +28,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     calls::Write,
+    dry::Filled,
     item::{Ready, Run},
     message,
     track::Key,
@@ -45,7 +47,7 @@ const TOLD_APART: usize = 5;
 #[derive(Debug, Clone, Default)]
 pub struct PodVolumes {
     /// What the backup has of them.
-    pub copies: std::sync::Arc<Copies>,
+    pub copies: Arc<Copies>,
     /// The location of the backup, by name.
     pub location: String,
     /// What comes before the namespace in the name of a repository, as restic spells it; empty if it
@@ -433,27 +435,25 @@ impl Run {
         Err(failed(&refused))
     }
 
-    pub(super) fn fillings(&self) -> std::sync::MutexGuard<'_, Vec<Filling>> {
-        self.fillings
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    pub(super) fn fillings(&self) -> MutexGuard<'_, Vec<Filling>> {
+        self.fillings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a rehearsal says of the volumes of a pod that would be made.
-    pub(super) fn rehearse_volumes(&self, key: &Key, ready: &Ready) -> Vec<super::dry::Filled> {
-        let filled = |volume: &str| super::dry::Filled {
+    pub(super) fn rehearse_volumes(&self, key: &Key, ready: &Ready) -> Vec<Filled> {
+        let filled = |volume: &str| Filled {
             namespace: key.namespace.to_string(),
             pod: text(&ready.wanted, "/metadata/name").to_owned(),
             volume: volume.to_owned(),
-            ..super::dry::Filled::default()
+            ..Filled::default()
         };
         let copies = &self.pod_volumes.copies;
         let lost = copies.lost(&ready.wanted, &ready.source);
-        let lost = lost.map(|(volume, why)| super::dry::Filled {
+        let lost = lost.map(|(volume, why)| Filled {
             problem: Some(format!("the backup has nothing of it: {why}")),
             ..filled(volume)
         });
-        let found = ready.volumes.iter().map(|volume| super::dry::Filled {
+        let found = ready.volumes.iter().map(|volume| Filled {
             claim: volume.claim.clone(),
             snapshot: Some(volume.snapshot.clone()),
             bytes: volume.size,

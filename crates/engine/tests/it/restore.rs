@@ -893,3 +893,23 @@ async fn a_rehearsal_names_the_volumes_and_where_they_come_from() {
         "nothing was touched"
     );
 }
+
+#[tokio::test]
+async fn a_claim_gets_a_new_volume_also_when_the_old_one_is_filtered_out() {
+    let server = server_with_kinds().await;
+    let log = Log::new("restore", "velero/r", Level::Debug);
+    let progress = Arc::new(Progress::default());
+    let spec = json!({"includeClusterResources": false});
+    let mut job = job_with(&server, spec, &log, &progress, copies()).await;
+    let info = json!([{"pvName": "pv-1", "pvcName": "data", "pvcNamespace": "shop", "backupMethod": "PodVolumeBackup"}]);
+    job.volumes = serde_json::from_value(info).unwrap();
+    restore::run(job, archive(&app_with_volumes(), &[]))
+        .await
+        .unwrap();
+    let claim = get(
+        &server,
+        "/api/v1/namespaces/shop/persistentvolumeclaims/data",
+    )
+    .await;
+    assert_eq!(claim.unwrap()["spec"]["volumeName"], Value::Null);
+}

@@ -31,6 +31,8 @@ pub(super) fn write(volume: &Path, restore: &str) -> Result<(), String> {
     let why = |what: &'static str| move |e: io::Error| format!("{what} in the volume: {e}");
     clear(volume).map_err(why("remove .velero"))?;
     let root = open(rustix::fs::CWD, volume).map_err(why("open the top folder"))?;
+    // Whoever reads that it is done must find it done after a power failure too.
+    rustix::fs::syncfs(&root).map_err(|e| why("write what is in memory")(e.into()))?;
     rustix::fs::mkdirat(&root, FOLDER, Mode::from_raw_mode(0o755))
         .map_err(|e| why("create .velero")(e.into()))?;
     let folder = open(&root, Path::new(FOLDER)).map_err(why("open .velero"))?;

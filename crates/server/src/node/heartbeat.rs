@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use bowline_api::names::{NODE_AGENT, label};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -22,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Error, Result,
-    nodes::{LEASE_LABEL, VALID, lease_name},
+    nodes::{VALID, lease_name},
 };
 
 /// How often there is one.
@@ -156,8 +157,7 @@ impl Heartbeat {
 
     fn renewed(&self, mut lease: Lease) -> Lease {
         let labels = lease.metadata.labels.get_or_insert_with(BTreeMap::new);
-        let (key, value) = LEASE_LABEL;
-        labels.insert(key.to_owned(), value.to_owned());
+        labels.insert(label::BOWLINE_ROLE.to_owned(), NODE_AGENT.to_owned());
         lease.metadata.owner_references = self.owner.clone().map(|owner| vec![owner]);
         let now = MicroTime(Timestamp::now());
         let old = lease.spec.unwrap_or_default();

@@ -6,7 +6,7 @@ use bowline_api::{
     names::uploader_setting,
     v1::{DataPathPhase as Phase, PodVolumeRestore},
 };
-use bowline_volume::{Download, Downloaded, Progress};
+use bowline_volume::{Download, Downloaded, Problem, Progress};
 use kube::ResourceExt;
 use tokio_util::sync::CancellationToken;
 
@@ -48,7 +48,7 @@ impl Work for PodVolumeRestore {
         let restore = owner(self).unwrap_or_default();
         // The one before us got as far as this. The pod may go on any time, so nothing is touched.
         if done::is_there(&place.folder, restore) {
-            return Ok(complete(self, None));
+            return Ok(complete(self, None, &[]));
         }
         let settings = self.spec.uploader_settings.as_ref();
         let sparse = settings.and_then(|s| s.get(uploader_setting::WRITE_SPARSE_FILES));
@@ -75,17 +75,25 @@ impl Work for PodVolumeRestore {
         let written = tokio::task::spawn_blocking(move || done::write(&folder, &restore)).await;
         let written = written.unwrap_or_else(|e| Err(e.to_string()));
         written.map_err(Failure::Named)?;
-        Ok(complete(self, Some(downloaded.bytes)))
+        let Downloaded { bytes, remarks, .. } = downloaded;
+        Ok(complete(self, Some(bytes), &remarks))
     }
 }
 
 /// All data is there.
-fn complete(restore: &PodVolumeRestore, bytes: Option<u64>) -> Done<PodVolumeRestore> {
+fn complete(
+    restore: &PodVolumeRestore,
+    bytes: Option<u64>,
+    remarks: &[Problem],
+) -> Done<PodVolumeRestore> {
     let size = restore.spec.snapshot_size;
     let size = size.and_then(|size| u64::try_from(size).ok());
     Done {
         phase: Phase::Completed,
-        message: None,
+        message: (!remarks.is_empty()).then(|| {
+            let few = work::first_few(remarks);
+            format!("the volume cannot hold all that is said of its files: {few}")
+        }),
         bytes: bytes.or(size).unwrap_or_default(),
         edit: Box::new(|_| {}),
     }
@@ -112,7 +120,7 @@ fn owner(restore: &PodVolumeRestore) -> Option<&str> {
 
 /// The pod has found its volumes complete, and whoever was to say so did not.
 pub(super) async fn conclude(node: &Node, restore: &PodVolumeRestore) -> Result<()> {
-    let done = complete(restore, None);
+    let done = complete(restore, None, &[]);
     change(&node.ctx, restore, |restore| {
         copy::end(restore, Phase::Completed, None, node.ctx.now());
         copy::tell(restore, done.bytes, done.bytes);
@@ -133,7 +141,6 @@ pub(super) async fn too_late(node: &Node, restore: &PodVolumeRestore) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use bowline_volume::Problem;
     use serde_json::{Value, json};
 
     use super::*;
@@ -204,7 +211,7 @@ mod tests {
     #[test]
     fn bytes_are_those_written_or_else_those_of_the_snapshot() {
         let restore = restore(json!([]), json!({"snapshotSize": 9}));
-        assert_eq!(complete(&restore, Some(5)).bytes, 5);
-        assert_eq!(complete(&restore, None).bytes, 9);
+        assert_eq!(complete(&restore, Some(5), &[]).bytes, 5);
+        assert_eq!(complete(&restore, None, &[]).bytes, 9);
     }
 }

@@ -10,6 +10,7 @@ mod download;
 mod location;
 mod node;
 mod node_copies;
+mod pod_volumes;
 mod restore;
 mod schedule;
 mod server_status;

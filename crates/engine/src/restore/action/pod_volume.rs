@@ -69,25 +69,20 @@ impl Action {
     /// The image that the server runs from. A server outside the cluster has no Deployment; then it
     /// is that of the node processes.
     async fn server_image(&self) -> Result<String, Refused> {
-        let (client, namespace) = (|| self.client.clone(), &self.namespace);
-        let deployments: Api<Deployment> = Api::namespaced(client(), namespace);
+        let namespace = &self.namespace;
+        let failed =
+            |what: &str, error: &kube::Error| Refused(format!("get the image of {what}: {error}"));
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
         let server = deployments.get_opt(SERVER).await;
-        let server = server.map_err(|error| {
-            Refused(format!(
-                "get the image of Deployment {namespace}/{SERVER}: {error}"
-            ))
-        })?;
-        let server = server.and_then(|server| image_in(server.spec?.template, SERVER));
-        if let Some(image) = server {
+        let server =
+            server.map_err(|error| failed(&format!("Deployment {namespace}/{SERVER}"), &error))?;
+        if let Some(image) = server.and_then(|server| image_in(server.spec?.template, SERVER)) {
             return Ok(image);
         }
-        let agents: Api<DaemonSet> = Api::namespaced(client(), namespace);
+        let agents: Api<DaemonSet> = Api::namespaced(self.client.clone(), namespace);
         let agents = agents.get_opt(NODE_AGENT).await;
-        let agents = agents.map_err(|error| {
-            Refused(format!(
-                "get the image of DaemonSet {namespace}/{NODE_AGENT}: {error}"
-            ))
-        })?;
+        let agents = agents
+            .map_err(|error| failed(&format!("DaemonSet {namespace}/{NODE_AGENT}"), &error))?;
         let agents = agents.and_then(|agents| image_in(agents.spec?.template, NODE_AGENT));
         agents.ok_or_else(|| {
             Refused(format!(
@@ -101,7 +96,7 @@ impl Action {
 fn image_in(template: PodTemplateSpec, container: &str) -> Option<String> {
     let containers = template.spec?.containers;
     let named = containers.iter().find(|c| c.name == container);
-    let image = named.or(containers.first())?.image.clone();
+    let image = named.or_else(|| containers.first())?.image.clone();
     image.filter(|image| !image.is_empty())
 }
 
