@@ -18,13 +18,14 @@ use serde_json::{Value, json};
 
 use crate::scene::{Scene, eventually};
 
-fn password(scene: &Scene, password: &str) {
+/// The password, with a line end that does not count.
+fn password(scene: &Scene) {
     scene
         .server
         .load(&json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {"namespace": "velero", "name": "velero-repo-credentials"},
-            "stringData": {"repository-password": format!("{password}\n")},
+            "data": {"repository-password": "c2VjcmV0Cg=="},
         }))
         .unwrap();
 }
@@ -62,7 +63,7 @@ async fn becomes(
 #[tokio::test(flavor = "multi_thread")]
 async fn repositories_are_made_and_found_again() {
     let mut scene = Scene::new();
-    password(&scene, "secret");
+    password(&scene);
     scene.available("default", json!({}));
     scene.start(repository::run);
     repository(&scene, "shop", "default").await;
@@ -112,7 +113,7 @@ async fn what_is_wrong_with_a_repository_is_said() {
         why,
         "password of volume repositories: secret velero-repo-credentials not found"
     );
-    password(&scene, "secret");
+    password(&scene);
     repository(&scene, "shop", "sealed").await;
     let (_, why) = becomes(&scene, "shop-sealed-restic", not_ready).await;
     assert!(why.starts_with("there is no repository at "), "{why}");
@@ -122,7 +123,7 @@ async fn what_is_wrong_with_a_repository_is_said() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_location_that_leads_elsewhere_is_looked_at_anew() {
     let scene = Scene::new();
-    password(&scene, "secret");
+    password(&scene);
     scene.available("default", json!({}));
     scene.start(repository::run);
     repository(&scene, "shop", "default").await;
@@ -188,7 +189,7 @@ fn file(scene: &Scene, suffix: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_has_its_pod_volumes_and_takes_them_along() {
     let scene = Scene::new();
-    password(&scene, "secret");
+    password(&scene);
     scene.available("default", json!({}));
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ");
     for object in [
