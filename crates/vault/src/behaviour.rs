@@ -28,6 +28,7 @@ const ODD: &[&str] = &[
 pub async fn suite(bucket: &Bucket) {
     missing_objects(bucket).await;
     bodies(bucket).await;
+    ranges(bucket).await;
     overwriting(bucket).await;
     odd_keys(bucket).await;
     listing(bucket).await;
@@ -91,6 +92,22 @@ async fn bodies(bucket: &Bucket) {
         assert_eq!(listed[0].size, size as u64);
         bucket.delete(&key).await.expect("delete it");
     }
+}
+
+async fn ranges(bucket: &Bucket) {
+    let key = "restic/n/data/ab/abc";
+    let body: Vec<u8> = (0..6 << 20).map(|i: u32| (i >> 8) as u8).collect();
+    bucket.put(key, body.clone().into()).await.expect("put");
+    let end = body.len() as u64;
+    for (from, to) in [(0, 1), (0, end), (end - 5, end), (70_000, 5 << 20)] {
+        let part = bucket.read_range(key, from..to).await.expect("a part");
+        assert!(part[..] == body[from as usize..to as usize], "{from}..{to}");
+    }
+    let beyond = bucket.read_range(key, end - 5..end + 5).await;
+    assert!(beyond.is_err(), "read beyond the end");
+    let missing = bucket.read_range("restic/n/data/no", 0..5).await;
+    assert!(missing.is_err_and(|e| e.is_not_found()), "read of nothing");
+    bucket.delete(key).await.expect("delete");
 }
 
 async fn overwriting(bucket: &Bucket) {

@@ -15,11 +15,11 @@ mod upload;
 
 pub(crate) use settings::Settings;
 
-use std::{fmt::Debug, pin::Pin, sync::Arc, time::Duration};
+use std::{fmt::Debug, ops::Range, pin::Pin, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use futures::Stream;
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt, stream};
 
 use crate::{Error, Result};
 
@@ -43,6 +43,28 @@ pub trait ObjectStore: Send + Sync + Debug {
     async fn put(&self, key: &str, body: ByteStream) -> Result<()>;
     /// Reads an object; [`Error::NotFound`] when there is none.
     async fn get(&self, key: &str) -> Result<ByteStream>;
+    /// Stores an object that is at hand as a whole.
+    async fn put_whole(&self, key: &str, body: Bytes) -> Result<()> {
+        self.put(key, stream::iter([Ok(body)]).boxed()).await
+    }
+    /// Reads a part of an object; [`Error::Damaged`] when that is not all there.
+    async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        let mut body = self.get(key).await?;
+        let (mut skip, wanted) = (range.start, range.end.saturating_sub(range.start));
+        let mut part = BytesMut::new();
+        while (part.len() as u64) < wanted
+            && let Some(chunk) = body.next().await
+        {
+            let mut chunk = chunk?;
+            let skipped = usize::try_from(skip).unwrap_or(usize::MAX).min(chunk.len());
+            let _ = chunk.split_to(skipped);
+            skip -= skipped as u64;
+            let missing = usize::try_from(wanted).unwrap_or(usize::MAX) - part.len();
+            chunk.truncate(missing);
+            part.extend_from_slice(&chunk);
+        }
+        whole(key, &range, part.freeze())
+    }
     /// Whether there is such an object.
     async fn exists(&self, key: &str) -> Result<bool>;
     /// All objects whose keys begin with `prefix`, in order.
@@ -100,6 +122,17 @@ pub(crate) fn access(provider: &str, settings: &Settings) -> Result<Access> {
         "filesystem" | "fs" => Ok(Access::Folder),
         _ => Err(unknown(provider)),
     }
+}
+
+/// A part of an object, if it is as long as it must be.
+fn whole(key: &str, range: &Range<u64>, part: Bytes) -> Result<Bytes> {
+    if part.len() as u64 == range.end.saturating_sub(range.start) {
+        return Ok(part);
+    }
+    Err(Error::Damaged {
+        key: key.to_owned(),
+        reason: format!("it ends before byte {}", range.end),
+    })
 }
 
 /// The providers that are built in, by the names a location may call them.

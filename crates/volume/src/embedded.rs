@@ -1,11 +1,45 @@
 //! The embedded engine: repositories of restic's format, read and written here.
+//!
+//! ```text
+//!   upload     walk ─▶ files ─▶ pieces ─▶ known? ─▶ compress, encrypt ─▶ packs ─▶ bucket
+//!                 └─▶ scan (the total)          packs ─▶ index ─▶ snapshot, which makes it exist
+//!   download   snapshot ─▶ trees ─▶ which pieces of which packs ─▶ decrypt, check ─▶ files
+//! ```
+
+mod blobs;
+mod chunker;
+mod crypto;
+mod download;
+mod files;
+mod id;
+mod index;
+mod key;
+mod lock;
+mod maintain;
+mod pack;
+mod problems;
+mod quote;
+mod save;
+mod snapshot;
+mod stop;
+mod tree;
+mod upload;
 
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bowline_vault::Bucket;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+pub use maintain::Maintained;
+
+use self::{
+    chunker::Chunker,
+    crypto::{Key, random},
+    files::{File, Files, Place},
+    id::Id,
+};
 use crate::{Download, Downloaded, Engine, Error, Progress, Result, Upload, Uploaded};
 
 /// Who works on a repository, as its locks say.
@@ -28,17 +62,32 @@ pub struct Budget {
     pub patience: Duration,
 }
 
+impl Default for Budget {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism();
+        Self {
+            memory: 64 << 20,
+            threads: threads.map_or(2, std::num::NonZero::get).clamp(2, 8),
+            patience: Duration::from_secs(120),
+        }
+    }
+}
+
 /// A repository that was opened. Cheap to clone.
 #[derive(Clone)]
-pub struct Repository {}
+pub struct Repository {
+    files: Files,
+    chunker: Chunker,
+    identity: Identity,
+    budget: Budget,
+}
 
-/// What maintenance did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Maintained {
-    /// Bytes of packs that were removed.
-    pub freed: u64,
-    /// Bytes of packs that are left.
-    pub kept: u64,
+/// The file `config`.
+#[derive(Serialize, Deserialize)]
+struct Config {
+    version: u32,
+    id: String,
+    chunker_polynomial: String,
 }
 
 impl Repository {
@@ -50,8 +99,29 @@ impl Repository {
         identity: Identity,
         budget: Budget,
     ) -> Result<Self> {
-        let _ = (bucket, folder, password, identity, budget);
-        Err(Error::Cancelled)
+        let place = Place::new(bucket, folder);
+        let has_keys = !place.list(File::Key).await?.is_empty();
+        if place.bucket.exists(&place.config()).await? {
+            return Err(Error::Exists(place.shown()));
+        }
+        // A key without a config is what a crash between the two has left; it is used.
+        let key = if has_keys {
+            key::open(&place, password).await?
+        } else {
+            key::create(&place, password, &identity.hostname).await?
+        };
+        let mut id = [0; 32];
+        random(&mut id);
+        let config = Config {
+            version: 2,
+            id: Id(id).to_string(),
+            chunker_polynomial: format!("{:x}", chunker::polynomial()),
+        };
+        let text = serde_json::to_vec(&config).expect("strings and numbers are JSON");
+        let mut sealed = Vec::new();
+        key.seal(&text, &mut sealed);
+        place.bucket.put(&place.config(), sealed.into()).await?;
+        Self::with(place, key, &config, identity, budget)
     }
 
     /// Opens a repository; [`Error::NoRepository`] when there is none.
@@ -62,22 +132,74 @@ impl Repository {
         identity: Identity,
         budget: Budget,
     ) -> Result<Self> {
-        let _ = (bucket, folder, password, identity, budget);
-        Err(Error::Cancelled)
+        let place = Place::new(bucket, folder);
+        let Some(mut sealed) = place.bucket.read(&place.config()).await? else {
+            return Err(Error::NoRepository(place.shown()));
+        };
+        let key = key::open(&place, password).await?;
+        let text = key
+            .open(&mut sealed)
+            .map_err(|_| bad_config("it cannot be decrypted"))?;
+        let config: Config = serde_json::from_slice(text).map_err(bad_config)?;
+        Self::with(place, key, &config, identity, budget)
+    }
+
+    fn with(
+        place: Place,
+        key: Key,
+        config: &Config,
+        identity: Identity,
+        budget: Budget,
+    ) -> Result<Self> {
+        if !(1..=2).contains(&config.version) {
+            let version = config.version;
+            return Err(bad_config(format!("version {version} is not known here")));
+        }
+        let polynomial = u64::from_str_radix(&config.chunker_polynomial, 16);
+        let polynomial = polynomial.map_err(bad_config)?;
+        if !chunker::is_sound(polynomial) {
+            return Err(bad_config("its polynomial cannot be used"));
+        }
+        Ok(Self {
+            files: Files {
+                place,
+                key: Arc::new(key),
+                version: config.version,
+            },
+            chunker: Chunker::new(polynomial),
+            identity,
+            budget,
+        })
     }
 
     /// Removes snapshots by id, or the beginning of one; those that are not there are no error.
     /// Their data goes with the next [`maintain`](Self::maintain).
     pub async fn forget(&self, snapshots: &[String]) -> Result<()> {
-        let _ = snapshots;
-        Err(Error::Cancelled)
+        for name in snapshots {
+            let id = match Id::parse(name) {
+                Some(id) => id,
+                None => match snapshot::Snapshot::find(&self.files, name).await {
+                    Ok((id, _)) => id,
+                    Err(Error::NoSnapshot(_)) => continue,
+                    Err(error) => return Err(error),
+                },
+            };
+            self.files.place.remove(File::Snapshot, &id).await?;
+        }
+        Ok(())
     }
 
     /// Removes data that no snapshot needs, and stale locks. Nobody else may use the repository
     /// meanwhile: [`Error::Locked`] when somebody does.
     pub async fn maintain(&self, cancel: &CancellationToken) -> Result<Maintained> {
-        let _ = cancel;
-        Err(Error::Cancelled)
+        maintain::run(self, cancel).await
+    }
+}
+
+fn bad_config(reason: impl ToString) -> Error {
+    Error::Damaged {
+        file: "config".to_owned(),
+        reason: reason.to_string(),
     }
 }
 
@@ -89,8 +211,7 @@ impl Engine for Repository {
         progress: &Arc<Progress>,
         cancel: &CancellationToken,
     ) -> Result<Uploaded> {
-        let _ = (upload, progress, cancel);
-        Err(Error::Cancelled)
+        upload::run(self, upload, progress, cancel).await
     }
 
     async fn download(
@@ -99,7 +220,6 @@ impl Engine for Repository {
         progress: &Arc<Progress>,
         cancel: &CancellationToken,
     ) -> Result<Downloaded> {
-        let _ = (download, progress, cancel);
-        Err(Error::Cancelled)
+        download::run(self, download, progress, cancel).await
     }
 }

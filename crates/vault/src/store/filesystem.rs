@@ -11,6 +11,8 @@ pub use signer::{Signer, set_public_url};
 
 use std::{
     fs, io,
+    ops::Range,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -20,6 +22,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::StreamExt;
 use tokio::io::AsyncWriteExt;
 use tokio_util::io::ReaderStream;
@@ -311,6 +314,29 @@ impl ObjectStore for Filesystem {
                 })
             })
             .boxed())
+    }
+
+    async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        let action = format!("get {key}");
+        let key = key.to_owned();
+        self.blocking(&action, move |place, action| {
+            let path = place.file(action, &key)?;
+            let file = match fs::File::open(&path) {
+                Ok(file) => file,
+                Err(e) if is_missing(&e) => return Err(Error::NotFound { key }),
+                Err(e) => return Err(failed(action, &path, &e)),
+            };
+            let length = range.end.saturating_sub(range.start);
+            let mut part = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+            match file.read_exact_at(&mut part, range.start) {
+                Ok(()) => Ok(part.into()),
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                    super::whole(&key, &range, Bytes::new())
+                }
+                Err(e) => Err(failed(action, &path, &e)),
+            }
+        })
+        .await
     }
 
     async fn exists(&self, key: &str) -> Result<bool> {

@@ -2,14 +2,16 @@
 
 use std::{
     fmt::{self, Debug},
+    ops::Range,
     sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{
-    ObjectStoreExt, TagSet,
+    ObjectStoreExt, PutOptions, TagSet,
     list::{PaginatedListOptions, PaginatedListStore},
     path::Path,
     signer::Signer,
@@ -150,6 +152,30 @@ impl ObjectStore for Remote {
                 upload::Failure::Body(error) => error,
                 upload::Failure::Store(error) => self.error(&action, None, &error),
             })
+    }
+
+    async fn put_whole(&self, key: &str, body: Bytes) -> Result<()> {
+        let action = format!("put {key}");
+        let path = path(&action, key)?;
+        let options = PutOptions {
+            tags: self.tags.clone(),
+            ..Default::default()
+        };
+        let objects = &self.clients().await?.objects;
+        match objects.put_opts(&path, body.into(), options).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.error(&action, None, &error)),
+        }
+    }
+
+    async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        let action = format!("get {key}");
+        let path = path(&action, key)?;
+        let objects = &self.clients().await?.objects;
+        match objects.get_range(&path, range.clone()).await {
+            Ok(part) => super::whole(key, &range, part),
+            Err(error) => Err(self.error(&action, Some(key), &error)),
+        }
     }
 
     async fn get(&self, key: &str) -> Result<ByteStream> {

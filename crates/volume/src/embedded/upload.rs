@@ -1,0 +1,227 @@
+//! Copying a folder into a repository.
+//!
+//! One thread walks the folder and compares with the snapshot before; files that differ go to
+//! threads that read, cut and pack them. A folder's tree is written when all its entries are known,
+//! by whoever brought the last one.
+
+mod file;
+mod folder;
+mod scan;
+mod stat;
+mod walk;
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use jiff::Timestamp;
+use rustix::fs::{Mode, OFlags};
+use tokio_util::sync::CancellationToken;
+
+use self::{file::Pool, folder::Root, walk::Walker};
+use super::{
+    Repository,
+    blobs::Trees,
+    id::Id,
+    index::Index,
+    lock::Lock,
+    problems::Problems,
+    save::Saver,
+    snapshot::{Snapshot, Summary},
+    stop::{Stop, StopOnDrop},
+};
+use crate::{Error, Progress, Result, Upload, Uploaded};
+
+/// What snapshots say of who made them; Velero's do the same.
+const HOST: &str = "velero";
+
+/// An upload while it runs; all threads share it.
+struct Run {
+    repository: Repository,
+    saver: Saver,
+    index: Arc<Index>,
+    progress: Arc<Progress>,
+    stop: Arc<Stop>,
+    counts: Counts,
+    unreadable: Problems,
+    remarks: Problems,
+}
+
+#[derive(Default)]
+struct Counts {
+    files_new: AtomicU64,
+    files_changed: AtomicU64,
+    files_same: AtomicU64,
+    dirs_new: AtomicU64,
+    dirs_changed: AtomicU64,
+    dirs_same: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Copies a folder.
+pub(super) async fn run(
+    repository: &Repository,
+    upload: &Upload,
+    progress: &Arc<Progress>,
+    cancel: &CancellationToken,
+) -> Result<Uploaded> {
+    let stop = Arc::new(Stop::default());
+    // Whatever ends this, the threads end too.
+    let _ending = StopOnDrop(Arc::clone(&stop));
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => Err(Error::Cancelled),
+        uploaded = locked(repository, upload, progress, &stop) => uploaded,
+    }
+}
+
+async fn locked(
+    repository: &Repository,
+    upload: &Upload,
+    progress: &Arc<Progress>,
+    stop: &Arc<Stop>,
+) -> Result<Uploaded> {
+    let began = Timestamp::now();
+    let files = &repository.files;
+    let source = open(upload)?;
+    let mut lock = Lock::shared(files, &repository.identity, repository.budget.patience).await?;
+    // The index is read under the lock: what it knows is not removed meanwhile.
+    let (index, parent) = tokio::join!(Index::read(files), parent(repository, upload));
+    let (index, parent) = (Arc::new(index?), parent?);
+    let packs = (repository.budget.memory / (24 << 20)).clamp(1, 4);
+    let run = Arc::new(Run {
+        repository: repository.clone(),
+        saver: Saver::new(files, &index, stop, packs),
+        index: Arc::clone(&index),
+        progress: Arc::clone(progress),
+        stop: Arc::clone(stop),
+        counts: Counts::default(),
+        unreadable: Problems::default(),
+        remarks: Problems::default(),
+    });
+    let trees = Trees::new(files, &index);
+    let threads = upload.parallel.unwrap_or(repository.budget.threads).max(1);
+    let old = parent.as_ref().map(|(_, parent)| parent.tree);
+    let copying = {
+        let run = Arc::clone(&run);
+        tokio::task::spawn_blocking(move || copy(&run, source, &trees, old, threads))
+    };
+    let lost = lock.lost.clone();
+    let tree = tokio::select! {
+        copied = copying => copied.map_err(|panic| Error::Program(panic.to_string()))??,
+        () = lost.cancelled() => None,
+    };
+    lock.confirm().await?;
+    let uploaded = finish(&run, upload, parent.map(|(id, _)| id), tree, began).await?;
+    lock.release().await;
+    Ok(uploaded)
+}
+
+fn open(upload: &Upload) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(&upload.source, flags, Mode::empty()).map_err(|error| Error::File {
+        action: "open",
+        path: upload.source.display().to_string(),
+        source: error.into(),
+    })
+}
+
+/// The snapshot before; one that is not there any more is no loss but of time.
+async fn parent(repository: &Repository, upload: &Upload) -> Result<Option<(Id, Snapshot)>> {
+    let Some(name) = upload.parent.as_deref().filter(|name| !name.is_empty()) else {
+        return Ok(None);
+    };
+    match Snapshot::find(&repository.files, name).await {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::NoSnapshot(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Walks and copies; the root's tree, or none when there is nothing in the folder.
+fn copy(
+    run: &Arc<Run>,
+    source: OwnedFd,
+    trees: &Trees,
+    old: Option<Id>,
+    threads: usize,
+) -> Result<Option<Id>> {
+    let source = Arc::new(source);
+    let root = Root::default();
+    std::thread::scope(|scope| {
+        let scanning = scan::start(scope, run, Arc::clone(&source));
+        let pool = Pool::start(scope, run, threads);
+        let walked = Walker::new(run, &pool, trees, &root).walk(&source, old);
+        if let Err(error) = walked {
+            run.stop.fail(error);
+        }
+        pool.finish();
+        scanning.end();
+    });
+    run.stop.check()?;
+    let tree = root.take();
+    if tree.is_some() {
+        run.saver.finish()?;
+    }
+    Ok(tree)
+}
+
+/// Writes the snapshot, which makes it all exist.
+async fn finish(
+    run: &Run,
+    upload: &Upload,
+    parent: Option<Id>,
+    tree: Option<Id>,
+    began: Timestamp,
+) -> Result<Uploaded> {
+    run.stop.check()?;
+    let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let (counts, new) = (&run.counts, run.saver.counts());
+    let bytes = get(&counts.bytes);
+    let files = get(&counts.files_new) + get(&counts.files_changed) + get(&counts.files_same);
+    let mut uploaded = Uploaded {
+        snapshot: None,
+        files,
+        bytes,
+        added: get(&new.raw),
+        unreadable: run.unreadable.take(),
+        remarks: run.remarks.take(),
+    };
+    run.progress.finish(bytes);
+    let Some(tree) = tree else {
+        return Ok(uploaded);
+    };
+    let snapshot = Snapshot {
+        time: began.to_string(),
+        parent,
+        tree,
+        paths: vec![upload.path.clone()],
+        hostname: HOST.to_owned(),
+        username: "root".to_owned(),
+        tags: upload.tags.clone(),
+        program_version: format!("bowline {}", env!("CARGO_PKG_VERSION")),
+        summary: Some(Summary {
+            backup_start: began.to_string(),
+            backup_end: Timestamp::now().to_string(),
+            files_new: get(&counts.files_new),
+            files_changed: get(&counts.files_changed),
+            files_unmodified: get(&counts.files_same),
+            dirs_new: get(&counts.dirs_new),
+            dirs_changed: get(&counts.dirs_changed),
+            dirs_unmodified: get(&counts.dirs_same),
+            data_blobs: get(&new.data_blobs),
+            tree_blobs: get(&new.tree_blobs),
+            data_added: get(&new.raw),
+            data_added_packed: get(&new.packed),
+            total_files_processed: files,
+            total_bytes_processed: bytes,
+        }),
+    };
+    let id = snapshot.write(&run.repository.files).await?;
+    uploaded.snapshot = Some(id.to_string());
+    Ok(uploaded)
+}

@@ -1,0 +1,458 @@
+//! Files: read, cut into pieces, and packed, by several threads. A large file is read by one of
+//! them and packed by all.
+
+use std::{
+    ffi::CString,
+    io::{self, Read},
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::Scope,
+    time::Duration,
+};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use rustix::{
+    fs::{Mode, OFlags, SeekFrom, Stat, fstat, openat, seek},
+    io::Errno,
+};
+
+use super::{
+    super::{
+        chunker::{MAX, MIN},
+        id::Id,
+        index::Blob,
+        save::{Desk, lock},
+        tree::Node,
+    },
+    Run,
+    folder::Folder,
+    stat,
+    walk::attributes_unread,
+};
+use crate::{Error, Result};
+
+/// Files that wait for a thread.
+const WAITING: usize = 256;
+/// What is read at once of a large file.
+const STEP: usize = 1 << 20;
+/// How often a thread without work looks whether there is more to come.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A file to copy.
+pub(super) struct Job<'a> {
+    pub(super) folder: Arc<Folder<'a>>,
+    pub(super) at: usize,
+    pub(super) fd: Arc<OwnedFd>,
+    pub(super) name: CString,
+    pub(super) path: Arc<[u8]>,
+}
+
+/// A large file whose pieces are packed by several threads.
+struct Large<'a> {
+    folder: Arc<Folder<'a>>,
+    at: usize,
+    node: Mutex<Option<Node>>,
+    pieces: Mutex<Vec<Id>>,
+    /// Pieces that are not packed yet, and one for the thread that reads.
+    open: AtomicUsize,
+}
+
+struct Piece<'a> {
+    of: Arc<Large<'a>>,
+    number: usize,
+    data: Vec<u8>,
+}
+
+/// The threads.
+pub(super) struct Pool<'a> {
+    jobs: Sender<Job<'a>>,
+}
+
+/// What each thread has.
+struct Worker<'a> {
+    run: &'a Run,
+    desk: Desk,
+    buffer: Vec<u8>,
+    jobs: Receiver<Job<'a>>,
+    pieces: Receiver<Piece<'a>>,
+    hand_over: Sender<Piece<'a>>,
+    /// Threads that read a large file.
+    reading: Arc<AtomicUsize>,
+}
+
+impl<'a> Pool<'a> {
+    pub(super) fn start<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        run: &'a Run,
+        threads: usize,
+    ) -> Self
+    where
+        'a: 'scope,
+    {
+        let (jobs, waiting) = bounded(WAITING);
+        let (hand_over, pieces) = bounded(threads);
+        let reading = Arc::new(AtomicUsize::new(0));
+        for _ in 0..threads {
+            let (jobs, pieces) = (waiting.clone(), pieces.clone());
+            let (hand_over, reading) = (hand_over.clone(), Arc::clone(&reading));
+            scope.spawn(move || {
+                let worked = Desk::new().and_then(|desk| {
+                    let worker = Worker {
+                        run,
+                        desk,
+                        buffer: Vec::new(),
+                        jobs,
+                        pieces,
+                        hand_over,
+                        reading,
+                    };
+                    worker.work()
+                });
+                if let Err(error) = worked {
+                    run.stop.fail(error);
+                }
+            });
+        }
+        Self { jobs }
+    }
+
+    /// Hands a file to whoever is free; waits when all are busy.
+    pub(super) fn send(&self, job: Job<'a>) {
+        // Nobody is there to take it only when an error has ended them all.
+        let _ = self.jobs.send(job);
+    }
+
+    /// There are no more files.
+    pub(super) fn finish(self) {
+        drop(self.jobs);
+    }
+}
+
+impl<'a> Worker<'a> {
+    fn work(mut self) -> Result<()> {
+        loop {
+            if self.run.stop.is_stopped() {
+                return Ok(());
+            }
+            if let Ok(piece) = self.pieces.try_recv() {
+                self.piece(piece)?;
+                continue;
+            }
+            let (jobs, pieces) = (self.jobs.clone(), self.pieces.clone());
+            crossbeam_channel::select! {
+                recv(pieces) -> piece => if let Ok(piece) = piece {
+                    self.piece(piece)?;
+                },
+                recv(jobs) -> job => match job {
+                    Ok(job) => self.file(job)?,
+                    Err(_) => return self.rest(),
+                },
+            }
+        }
+    }
+
+    /// All files are taken; what others read may still come in pieces.
+    fn rest(mut self) -> Result<()> {
+        while self.reading.load(Ordering::Acquire) > 0 || !self.pieces.is_empty() {
+            if self.run.stop.is_stopped() {
+                return Ok(());
+            }
+            if let Ok(piece) = self.pieces.recv_timeout(LOOK) {
+                self.piece(piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, job: Job<'a>) -> Result<()> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = openat(&job.fd, &*job.name, flags, Mode::empty());
+        let opened = opened.and_then(|fd| Ok((fstat(&fd)?, fd)));
+        let (found, fd) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.lost(job, error),
+        };
+        // Something else may have taken its name since it was looked at.
+        let mut node = stat::node(job.name.to_bytes(), &found);
+        if node.kind != super::super::tree::Kind::File {
+            return self.lost(job, Errno::NOENT);
+        }
+        match stat::attributes(fd.as_fd()) {
+            Ok(attributes) => node.attributes = attributes,
+            Err(error) => self.run.unreadable.add(&job.path, attributes_unread(error)),
+        }
+        let mut file = std::fs::File::from(fd);
+        if stat::size(&found) >= MIN as u64 {
+            return self.large(job, file, &found, node);
+        }
+        self.buffer.clear();
+        self.buffer.reserve(node.size as usize + 1);
+        let limit = MIN as u64;
+        let read = (&mut file).take(limit).read_to_end(&mut self.buffer);
+        match read {
+            // It has grown since.
+            Ok(length) if length as u64 == limit => {
+                if let Err(error) = io::Seek::rewind(&mut file) {
+                    return self.failed(job, &error);
+                }
+                self.large(job, file, &found, node)
+            }
+            Ok(length) => {
+                node.size = length as u64;
+                if length > 0 {
+                    let id = self
+                        .run
+                        .saver
+                        .save(Blob::Data, &self.buffer, &mut self.desk)?;
+                    node.content = vec![id];
+                }
+                self.run.done(node.size);
+                let Job { folder, at, .. } = job;
+                folder.bring(self.run, at, Some(node), false, &mut self.desk)
+            }
+            Err(error) => self.failed(job, &error),
+        }
+    }
+
+    fn lost(&mut self, job: Job<'a>, error: Errno) -> Result<()> {
+        self.run.leave_out(&job.path, error);
+        let Job { folder, at, .. } = job;
+        folder.bring(self.run, at, None, false, &mut self.desk)
+    }
+
+    fn failed(&mut self, job: Job<'a>, error: &io::Error) -> Result<()> {
+        self.run.unreadable.add(&job.path, error);
+        let Job { folder, at, .. } = job;
+        folder.bring(self.run, at, None, false, &mut self.desk)
+    }
+
+    /// Reads a large file, and hands its pieces to whoever is free.
+    fn large(&mut self, job: Job<'a>, file: std::fs::File, found: &Stat, node: Node) -> Result<()> {
+        self.reading.fetch_add(1, Ordering::AcqRel);
+        let large = Arc::new(Large {
+            folder: job.folder,
+            at: job.at,
+            node: Mutex::new(Some(node)),
+            pieces: Mutex::default(),
+            open: AtomicUsize::new(1),
+        });
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        let read = self.pieces(&large, &file, stat::is_sparse(found), &mut buffer);
+        buffer.shrink_to(2 * STEP);
+        self.buffer = buffer;
+        let size = match read {
+            Ok(size) => Some(size),
+            Err(Failure::File(error)) => {
+                self.run.unreadable.add(&job.path, error);
+                None
+            }
+            Err(Failure::Repository(error)) => {
+                self.reading.fetch_sub(1, Ordering::AcqRel);
+                return Err(error);
+            }
+        };
+        match (&mut *lock(&large.node), size) {
+            (Some(node), Some(size)) => node.size = size,
+            (node, _) => *node = None,
+        }
+        let closed = self.close(&large);
+        self.reading.fetch_sub(1, Ordering::AcqRel);
+        closed
+    }
+
+    /// The bytes that were read.
+    fn pieces(
+        &mut self,
+        large: &Arc<Large<'a>>,
+        mut file: &std::fs::File,
+        is_sparse: bool,
+        buffer: &mut Vec<u8>,
+    ) -> Result<u64, Failure> {
+        let mut holes = Holes::new(is_sparse);
+        let (mut at, mut seen, mut is_end) = (0_u64, 0, false);
+        while !is_end || !buffer.is_empty() {
+            if self.run.stop.is_stopped() {
+                return Err(Failure::Repository(Error::Cancelled));
+            }
+            if !is_end && buffer.len() < MAX {
+                match holes.next(file, at)? {
+                    Next::Data(length) => {
+                        let wanted = length.min(STEP as u64);
+                        let read = (&mut file).take(wanted).read_to_end(buffer)?;
+                        at += read as u64;
+                        is_end = read == 0;
+                    }
+                    Next::Hole(length) => {
+                        // What was read before it is a piece, whatever its size.
+                        if !buffer.is_empty() {
+                            self.hand_over(large, buffer)?;
+                            buffer.clear();
+                            seen = 0;
+                        }
+                        at += self.zeros(large, file, at, length)?;
+                    }
+                }
+            }
+            let cut = match self.run.repository.chunker.cut(buffer, seen) {
+                Some(cut) => cut,
+                None if is_end => buffer.len(),
+                None => {
+                    seen = buffer.len();
+                    continue;
+                }
+            };
+            if cut > 0 {
+                self.hand_over(large, &buffer[..cut])?;
+                buffer.drain(..cut);
+            }
+            seen = 0;
+        }
+        Ok(at)
+    }
+
+    /// A hole in whole pieces of zeros, which nobody has to read; how long they are together.
+    fn zeros(
+        &mut self,
+        large: &Arc<Large<'a>>,
+        file: &std::fs::File,
+        at: u64,
+        length: u64,
+    ) -> Result<u64, Failure> {
+        static ZEROS: OnceLock<Vec<u8>> = OnceLock::new();
+        let zeros = ZEROS.get_or_init(|| vec![0; MIN]);
+        let count = length / MIN as u64;
+        let saved = self.run.saver.save(Blob::Data, zeros, &mut self.desk);
+        let id = saved.map_err(Failure::Repository)?;
+        lock(&large.pieces).extend((0..count).map(|_| id));
+        let length = count * MIN as u64;
+        self.run.done(length);
+        seek(file, SeekFrom::Start(at + length))?;
+        Ok(length)
+    }
+
+    /// Gives a piece to somebody who is free, or packs it.
+    fn hand_over(&mut self, large: &Arc<Large<'a>>, data: &[u8]) -> Result<(), Failure> {
+        let number = {
+            let mut pieces = lock(&large.pieces);
+            pieces.push(Id::default());
+            pieces.len() - 1
+        };
+        large.open.fetch_add(1, Ordering::Relaxed);
+        let packed = if self.hand_over.is_full() {
+            self.pack(large, number, data)
+        } else {
+            let piece = Piece {
+                of: Arc::clone(large),
+                number,
+                data: data.to_vec(),
+            };
+            match self.hand_over.try_send(piece) {
+                Ok(()) => Ok(()),
+                Err(TrySendError::Full(piece) | TrySendError::Disconnected(piece)) => {
+                    self.piece(piece)
+                }
+            }
+        };
+        packed.map_err(Failure::Repository)
+    }
+
+    fn piece(&mut self, piece: Piece<'a>) -> Result<()> {
+        self.pack(&piece.of, piece.number, &piece.data)
+    }
+
+    fn pack(&mut self, large: &Arc<Large<'a>>, number: usize, data: &[u8]) -> Result<()> {
+        let id = self.run.saver.save(Blob::Data, data, &mut self.desk)?;
+        lock(&large.pieces)[number] = id;
+        self.run.done(data.len() as u64);
+        self.close(large)
+    }
+
+    /// One less to wait for; the last one brings the file to its folder.
+    fn close(&mut self, large: &Arc<Large<'a>>) -> Result<()> {
+        if large.open.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return Ok(());
+        }
+        let node = lock(&large.node).take().map(|mut node| {
+            node.content = std::mem::take(&mut *lock(&large.pieces));
+            node
+        });
+        let folder = &large.folder;
+        folder.bring(self.run, large.at, node, false, &mut self.desk)
+    }
+}
+
+/// Why a file was not read to its end.
+enum Failure {
+    File(io::Error),
+    Repository(Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::File(error)
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(error: Errno) -> Self {
+        Self::File(error.into())
+    }
+}
+
+/// What comes next in a file.
+enum Next {
+    Data(u64),
+    Hole(u64),
+}
+
+/// Where a sparse file has data.
+struct Holes {
+    is_sparse: bool,
+    /// Data is known up to here.
+    data_to: u64,
+}
+
+impl Holes {
+    fn new(is_sparse: bool) -> Self {
+        let data_to = if is_sparse { 0 } else { u64::MAX };
+        Self { is_sparse, data_to }
+    }
+
+    /// Leaves the file's position at `at`.
+    fn next(&mut self, file: &std::fs::File, at: u64) -> Result<Next, Failure> {
+        if at < self.data_to {
+            return Ok(Next::Data(self.data_to - at));
+        }
+        let end = file.metadata()?.len();
+        if at >= end {
+            seek(file, SeekFrom::Start(at))?;
+            return Ok(Next::Data(STEP as u64));
+        }
+        let data = match seek(file, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // No more data: a hole up to the end.
+            Err(Errno::NXIO) => end,
+            Err(_) => {
+                // A file system that does not know.
+                self.is_sparse = false;
+                self.data_to = u64::MAX;
+                seek(file, SeekFrom::Start(at))?;
+                return Ok(Next::Data(u64::MAX));
+            }
+        };
+        let hole = data.min(end).saturating_sub(at);
+        if hole >= MIN as u64 {
+            return Ok(Next::Hole(hole));
+        }
+        // A small hole is read with what follows it.
+        self.data_to = seek(file, SeekFrom::Hole(data.min(end - 1)))
+            .unwrap_or(end)
+            .max(at + 1);
+        seek(file, SeekFrom::Start(at))?;
+        Ok(Next::Data(self.data_to - at))
+    }
+}
