@@ -55,20 +55,6 @@ pub(super) async fn run(
     let stop = Arc::new(Stop::default());
     // Whatever ends this, the threads end too.
     let _ending = StopOnDrop(Arc::clone(&stop));
-    tokio::select! {
-        biased;
-        () = cancel.cancelled() => Err(Error::Cancelled),
-        downloaded = locked(repository, download, progress, &stop) => downloaded,
-    }
-}
-
-async fn locked(
-    repository: &Repository,
-    download: &Download,
-    progress: &Arc<Progress>,
-    stop: &Arc<Stop>,
-) -> Result<Downloaded> {
-    let files = &repository.files;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(&download.target, flags, Mode::empty());
     let root = root.map_err(|error| Error::File {
@@ -76,7 +62,20 @@ async fn locked(
         path: download.target.display().to_string(),
         source: error.into(),
     })?;
-    let lock = Lock::shared(files, &repository.identity, repository.budget.patience).await?;
+    Lock::hold(repository, cancel, async |_| {
+        locked(repository, download, root, progress, &stop).await
+    })
+    .await
+}
+
+async fn locked(
+    repository: &Repository,
+    download: &Download,
+    root: OwnedFd,
+    progress: &Arc<Progress>,
+    stop: &Arc<Stop>,
+) -> Result<Downloaded> {
+    let files = &repository.files;
     let (index, found) = tokio::join!(
         Index::read(files),
         Snapshot::find(files, &download.snapshot)
@@ -106,15 +105,9 @@ async fn locked(
         let run = Arc::clone(&run);
         tokio::task::spawn_blocking(move || copy(&run, &trees, snapshot.tree, threads))
     };
-    let lost = lock.lost.clone();
-    let (written, bytes) = tokio::select! {
-        copied = copying => copied.map_err(|panic| Error::Program(panic.to_string()))??,
-        () = lost.cancelled() => {
-            let why = "our own lock could not be renewed";
-            return Err(Error::Locked(why.to_owned()));
-        }
-    };
-    lock.release().await;
+    let (written, bytes) = copying
+        .await
+        .map_err(|panic| Error::Program(panic.to_string()))??;
     let problems = run.problems.take();
     if problems.is_empty() {
         progress.finish(bytes);

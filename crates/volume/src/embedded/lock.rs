@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    Identity,
+    Identity, Repository,
     files::{File, Files},
     id::Id,
 };
@@ -26,6 +26,9 @@ const RENEW: Duration = Duration::from_secs(300);
 const LOST: Duration = Duration::from_secs(25 * 60);
 /// Others who came at the same time show up within this.
 const SETTLE: Duration = Duration::from_millis(200);
+/// How long giving it back may take; a caller who was cancelled waits for it.
+const GIVE_BACK: Duration = Duration::from_millis(500);
+const LOST_IT: &str = "our own lock could not be renewed";
 /// How often a lock that is in the way is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -57,13 +60,33 @@ struct Held {
 }
 
 impl Lock {
-    /// Locks the repository together with others.
-    pub(crate) async fn shared(
-        files: &Files,
-        identity: &Identity,
-        patience: Duration,
-    ) -> Result<Self> {
-        Self::take(files, identity, false, patience).await
+    /// Does some work under a lock that others share. However it ends, cancelled or not, the lock is
+    /// given back before this returns, or given up on after a moment.
+    pub(crate) async fn hold<T>(
+        repository: &Repository,
+        cancel: &CancellationToken,
+        work: impl AsyncFnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let Repository {
+            files,
+            identity,
+            budget,
+            ..
+        } = repository;
+        let mut lock = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(Error::Cancelled),
+            lock = Self::take(files, identity, false, budget.patience) => lock?,
+        };
+        let lost = lock.lost.clone();
+        let done = tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(Error::Cancelled),
+            () = lost.cancelled() => Err(Error::Locked(LOST_IT.to_owned())),
+            done = work(&mut lock) => done,
+        };
+        let _ = tokio::time::timeout(GIVE_BACK, lock.release()).await;
+        done
     }
 
     /// Locks the repository for nobody else.
@@ -114,9 +137,7 @@ impl Lock {
             settled.await.unwrap_or(Err(Error::Cancelled))?;
         }
         if self.lost.is_cancelled() {
-            return Err(Error::Locked(
-                "our own lock could not be renewed".to_owned(),
-            ));
+            return Err(Error::Locked(LOST_IT.to_owned()));
         }
         Ok(())
     }

@@ -72,23 +72,23 @@ pub(super) async fn run(
     let stop = Arc::new(Stop::default());
     // Whatever ends this, the threads end too.
     let _ending = StopOnDrop(Arc::clone(&stop));
-    tokio::select! {
-        biased;
-        () = cancel.cancelled() => Err(Error::Cancelled),
-        uploaded = locked(repository, upload, progress, &stop) => uploaded,
-    }
+    let source = open(upload)?;
+    Lock::hold(repository, cancel, async |lock| {
+        locked(repository, upload, source, progress, &stop, lock).await
+    })
+    .await
 }
 
 async fn locked(
     repository: &Repository,
     upload: &Upload,
+    source: OwnedFd,
     progress: &Arc<Progress>,
     stop: &Arc<Stop>,
+    lock: &mut Lock,
 ) -> Result<Uploaded> {
     let began = Timestamp::now();
     let files = &repository.files;
-    let source = open(upload)?;
-    let mut lock = Lock::shared(files, &repository.identity, repository.budget.patience).await?;
     // The index is read under the lock: what it knows is not removed meanwhile.
     let (index, parent) = tokio::join!(Index::read(files), parent(repository, upload));
     let (index, parent) = (Arc::new(index?), parent?);
@@ -110,15 +110,11 @@ async fn locked(
         let run = Arc::clone(&run);
         tokio::task::spawn_blocking(move || copy(&run, source, &trees, old, threads))
     };
-    let lost = lock.lost.clone();
-    let tree = tokio::select! {
-        copied = copying => copied.map_err(|panic| Error::Program(panic.to_string()))??,
-        () = lost.cancelled() => None,
-    };
+    let tree = copying
+        .await
+        .map_err(|panic| Error::Program(panic.to_string()))??;
     lock.confirm().await?;
-    let uploaded = finish(&run, upload, parent.map(|(id, _)| id), tree, began).await?;
-    lock.release().await;
-    Ok(uploaded)
+    finish(&run, upload, parent.map(|(id, _)| id), tree, began).await
 }
 
 fn open(upload: &Upload) -> Result<OwnedFd> {
