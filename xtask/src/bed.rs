@@ -9,8 +9,8 @@ use crate::say;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Build the programs of the bed, each once
-    Build,
+    /// Build the programs of the bed, each once, or the named ones
+    Build { names: Vec<String> },
     /// Start a bed; without more, one with a node
     Up {
         /// Only the API, on free ports; any number run side by side
@@ -31,7 +31,8 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
     let cache = Cache::open()?;
     match command {
-        Command::Build => {
+        Command::Build { names } if !names.is_empty() => build::named(&cache, &names, &say)?,
+        Command::Build { .. } => {
             build::all(&cache, &say)?;
             if let Err(why) = azurite::install(&cache, &say).await {
                 say(&format!("without azurite: {why:#}"));

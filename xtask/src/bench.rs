@@ -7,6 +7,7 @@ mod restore;
 mod round;
 mod stage;
 mod table;
+mod volume;
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -21,6 +22,8 @@ pub(crate) enum What {
     Backup(backup::Args),
     /// Restores by Velero and by Bowline of the same backup into empty clusters
     Restore(restore::Args),
+    /// Volumes into repositories and back, by restic, kopia and Bowline
+    Volume(volume::Args),
 }
 
 pub(crate) async fn run(what: What) -> anyhow::Result<()> {
@@ -31,6 +34,7 @@ pub(crate) async fn run(what: What) -> anyhow::Result<()> {
         What::Apiserver => apiserver::run().await,
         What::Backup(args) => backup::run(&args).await,
         What::Restore(args) => restore::run(&args).await,
+        What::Volume(args) => volume::run(&args).await,
     }
 }
 
@@ -40,7 +44,8 @@ fn in_release() -> anyhow::Result<()> {
     let built = Command::new(cargo)
         .current_dir(crate::root())
         .args(["build", "--quiet", "--release"])
-        .args(["--package", "bowline", "--package", "xtask"])
+        .args(["--package", "bowline", "--package", "xtask", "--bins"])
+        .args(["--package", "bowline-volume", "--example", "copy"])
         .status()?;
     ensure!(built.success(), "the release build failed");
     let me = env::current_exe()?;

@@ -5,6 +5,7 @@ mod bench;
 mod conformance;
 mod crds;
 mod e2e;
+mod image;
 mod kubernetes_api;
 
 use std::{
@@ -32,6 +33,8 @@ enum Command {
         /// Only this group
         group: Option<String>,
     },
+    /// Write the program as a container image, without Docker
+    Image(image::Args),
     /// Measure
     #[command(subcommand)]
     Bench(bench::What),
@@ -48,6 +51,7 @@ async fn main() -> ExitCode {
         Command::Crds => crds::write(),
         Command::KubernetesApi => kubernetes_api::record().await,
         Command::Conformance { group } => conformance::record(group.as_deref()).await,
+        Command::Image(args) => image::write(args),
         Command::Bench(what) => bench::run(what).await,
         Command::Bed(command) => bed::run(command).await,
         Command::E2e { names } => e2e::run(&names).await,

@@ -91,6 +91,8 @@ pub mod label {
     pub const DEPLOY: &str = "deploy";
     /// `node-agent` on the node agents' pods.
     pub const ROLE: &str = "role";
+    /// Ours: `node-agent` on the Lease of a node process.
+    pub const BOWLINE_ROLE: &str = "bowline.io/role";
     /// Somebody else looks after this namespace; worth a warning.
     pub const ARGOCD_MANAGED_BY: &str = "argocd.argoproj.io/managed-by";
     /// Kubernetes looks after this APIService; it is not restored.

@@ -108,6 +108,11 @@ impl Context {
             .collect()
     }
 
+    /// The features of the flag alone.
+    pub(crate) fn features_of_flag(&self) -> Vec<String> {
+        List::entries(self.globals.features.as_ref()).unwrap_or_default()
+    }
+
     /// How times are shown.
     pub(crate) fn clock(&self) -> Clock {
         Clock::system()

@@ -41,8 +41,16 @@ enum Command {
     Apiserver(commands::apiserver::Args),
     /// Run the server: the control plane.
     Server(Box<commands::server::Args>),
-    /// Put Bowline into a cluster; so far its CustomResourceDefinitions.
-    Install(commands::install::Args),
+    /// Run the node agent: copies volumes of one node
+    #[command(subcommand)]
+    NodeAgent(commands::node_agent::Command),
+    /// Wait in a restored pod until its volumes are complete
+    #[command(hide = true)]
+    RestoreHelper(commands::restore_helper::Args),
+    /// Put Bowline into a cluster.
+    Install(Box<commands::install::Args>),
+    /// Take Bowline out of a cluster; what is in buckets stays.
+    Uninstall(commands::uninstall::Args),
     /// Work with backups
     #[command(subcommand)]
     Backup(commands::backup::Command),
@@ -55,6 +63,9 @@ enum Command {
     /// Work with backup storage locations
     #[command(subcommand)]
     BackupLocation(commands::location::Command),
+    /// Work with repositories of volume data
+    #[command(subcommand)]
+    Repo(commands::repo::Command),
     /// Create things
     #[command(subcommand)]
     Create(commands::verbs::Create),
@@ -77,10 +88,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // Each thread keeps memory of its own; none of what blocks here gains from more threads.
+    // Each thread keeps memory of its own; none of what blocks here gains from more threads. A copy
+    // of a volume however keeps one for as long as it takes, and needs others beside it.
+    let copies = std::env::args_os().any(|word| word == "node-agent");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .max_blocking_threads(8)
+        .max_blocking_threads(if copies { 256 } else { 8 })
         .build();
     match runtime {
         Ok(runtime) => runtime.block_on(start()),
@@ -92,6 +105,9 @@ fn main() -> ExitCode {
 }
 
 async fn start() -> ExitCode {
+    if let Some(args) = commands::restore_helper::by_name(std::env::args_os()) {
+        return ended(commands::restore_helper::run(args, &mut io::stdout()).await);
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return usage(&error),
@@ -99,7 +115,11 @@ async fn start() -> ExitCode {
     rustls::crypto::ring::default_provider()
         .install_default()
         .expect("nothing chose a TLS provider before main");
-    match run(args, &mut io::stdout()).await {
+    ended(run(args, &mut io::stdout()).await)
+}
+
+fn ended(done: anyhow::Result<ExitCode>) -> ExitCode {
+    match done {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -118,11 +138,15 @@ async fn run(args: Args, mut out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => commands::demo::run(args, &mut out).await?,
         Command::Apiserver(args) => commands::apiserver::run(args, &mut out).await?,
         Command::Server(args) => commands::server::run(*args, &ctx).await?,
-        Command::Install(args) => commands::install::run(args, &ctx, &mut out).await?,
+        Command::NodeAgent(command) => commands::node_agent::run(command, &ctx).await?,
+        Command::RestoreHelper(args) => return commands::restore_helper::run(args, out).await,
+        Command::Install(args) => commands::install::run(*args, &ctx, out).await?,
+        Command::Uninstall(args) => commands::uninstall::run(args, &ctx, out).await?,
         Command::Backup(command) => return commands::backup::run(command, &ctx, out).await,
         Command::Restore(command) => return commands::restore::run(command, &ctx, out).await,
         Command::Schedule(command) => commands::schedule::run(command, &ctx, out).await?,
         Command::BackupLocation(command) => commands::location::run(command, &ctx, out).await?,
+        Command::Repo(command) => commands::repo::run(command, &ctx, out).await?,
         Command::Create(command) => return commands::verbs::create(command, &ctx, out).await,
         Command::Get(command) => commands::verbs::get(command, &ctx, out).await?,
         Command::Describe(command) => commands::verbs::describe(command, &ctx, out).await?,

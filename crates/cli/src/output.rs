@@ -2,6 +2,7 @@
 
 pub(crate) mod describe;
 pub(crate) mod object;
+pub(crate) mod pace;
 pub(crate) mod table;
 pub(crate) mod tabwriter;
 pub(crate) mod time;

@@ -253,7 +253,7 @@ impl DeleteArgs {
 }
 
 /// Asks until the answer is yes or no. No answer is a no.
-fn ask(out: &mut dyn Write, answers: &mut dyn BufRead) -> anyhow::Result<bool> {
+pub(crate) fn ask(out: &mut dyn Write, answers: &mut dyn BufRead) -> anyhow::Result<bool> {
     loop {
         write!(out, "Are you sure you want to continue (Y/N)? ")?;
         out.flush()?;

@@ -1,16 +1,18 @@
 //! Work that is given to the server: it is submitted, and then waited for if that is wanted. Waiting
-//! shows a bar on a terminal, and a line now and then in a pipe.
+//! shows bars on a terminal, and a line now and then in a pipe.
+
+mod display;
 
 use std::{
+    collections::BTreeMap,
     fmt::Write as _,
     io::{IsTerminal, Write},
     process::ExitCode,
-    time::{Duration, Instant},
 };
 
 use anyhow::bail;
-use futures::{StreamExt, pin_mut};
-use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use bowline_api::names::label_value;
+use futures::{StreamExt, pin_mut, stream};
 use kube::{
     Api, ResourceExt,
     api::PostParams,
@@ -23,18 +25,32 @@ use kube::{
 use crate::{
     cluster::{Hinted, Plain},
     context::Context,
+    output::describe::pods::PodVolume,
     say,
     select::Kind,
 };
-
-/// How often a pipe hears of progress that is not a new phase.
-const PATIENCE: Duration = Duration::from_secs(3);
+use display::Display;
 
 /// A kind that the server works on until it is over.
 pub(crate) trait Work: Kind + Send + 'static {
+    /// The copies of pod volumes that are part of it.
+    type Volume: Volume;
+
     /// How far it is.
     fn step(&self) -> Step;
 }
+
+/// A kind that copies one pod volume.
+pub(crate) trait Volume: Kind + Send + 'static {
+    /// The label that says which work a copy is part of.
+    const OF: &'static str;
+
+    /// How far it is.
+    fn copy(&self) -> PodVolume;
+}
+
+/// The copies of pod volumes by the names of their objects.
+type Volumes = BTreeMap<String, PodVolume>;
 
 /// How far a piece of work is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,26 +145,29 @@ pub(crate) async fn until_over<K: Work>(
     out: &mut dyn Write,
 ) -> anyhow::Result<K> {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let volumes = volumes_of(&api, name);
     let events = watcher::watcher(api, config).default_backoff();
-    pin_mut!(events);
+    let news = stream::select(events.map(News::Work), volumes.map(News::Volume));
+    pin_mut!(news);
     let mut display = Display::new(is_terminal);
+    let (mut step, mut volumes) = (None, Volumes::new());
     let mut last_error = String::new();
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(Event::Apply(object) | Event::InitApply(object)) => {
+    while let Some(news) = news.next().await {
+        match news {
+            News::Work(Ok(Event::Apply(object) | Event::InitApply(object))) => {
                 let now = object.step();
-                display.show(&now, out)?;
                 if now.is_over {
                     display.clear();
                     return Ok(object);
                 }
+                step = Some(now);
             }
-            Ok(Event::Delete(_)) => {
+            News::Work(Ok(Event::Delete(_))) => {
                 display.clear();
                 bail!("{name} was deleted before it was finished");
             }
-            Ok(Event::Init | Event::InitDone) => {}
-            Err(error) => {
+            News::Work(Ok(Event::Init | Event::InitDone)) => {}
+            News::Work(Err(error)) => {
                 // The watch begins anew by itself; saying so once per cause is enough.
                 let text = error.to_string();
                 if text != last_error {
@@ -156,138 +175,45 @@ pub(crate) async fn until_over<K: Work>(
                     last_error = text;
                 }
             }
+            News::Volume(event) => note(&mut volumes, event),
+        }
+        if let Some(step) = &step {
+            display.show(step, &volumes, out)?;
         }
     }
     bail!("the watch of {name} ended")
 }
 
-enum Display {
-    Bar(ProgressBar),
-    Lines(Throttle),
+/// What is heard while waiting.
+enum News<K, V> {
+    Work(watcher::Result<Event<K>>),
+    Volume(watcher::Result<Event<V>>),
 }
 
-impl Display {
-    fn new(is_terminal: bool) -> Self {
-        if !is_terminal {
-            return Self::Lines(Throttle::default());
-        }
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        bar.set_style(style(0));
-        bar.enable_steady_tick(Duration::from_millis(200));
-        Self::Bar(bar)
-    }
-
-    fn show(&mut self, step: &Step, out: &mut dyn Write) -> std::io::Result<()> {
-        match self {
-            Self::Bar(bar) => {
-                let stage = match step.stage.as_str() {
-                    "" => String::new(),
-                    stage => format!(": {stage}"),
-                };
-                bar.set_message(format!("{}{stage}{}", step.phase, step.troubles()));
-                if bar.length().unwrap_or_default() != step.total {
-                    bar.set_style(style(step.total));
-                    bar.set_length(step.total);
-                }
-                bar.set_position(step.done);
-            }
-            Self::Lines(throttle) => {
-                if let Some(line) = throttle.line(step, Instant::now()) {
-                    writeln!(out, "{line}")?;
-                    out.flush()?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn clear(&self) {
-        if let Self::Bar(bar) = self {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-/// A bar once the total is known, with the rate and the time left; a spinner until then.
-fn style(total: u64) -> ProgressStyle {
-    let template = match total {
-        0 => "{spinner} {msg} {elapsed}",
-        _ => "{spinner} {msg} [{wide_bar}] {pos}/{len} items {percent}% {pace}",
+/// The copies of pod volumes that are part of the work of this name, as they come and go.
+fn volumes_of<K: Work>(
+    api: &Api<K>,
+    name: &str,
+) -> impl futures::Stream<Item = watcher::Result<Event<K::Volume>>> + use<K> {
+    let client = api.clone().into_client();
+    let api: Api<K::Volume> = match api.namespace() {
+        Some(namespace) => Api::namespaced(client, namespace),
+        None => Api::all(client),
     };
-    let style = ProgressStyle::with_template(template);
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    let pace = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
-        if state.pos() > 0 {
-            let left = HumanDuration(state.eta());
-            let _ = write!(text, "{:.0}/s {left:#} left", state.per_sec());
-        }
-    };
-    style.with_key("pace", pace).progress_chars("=> ")
+    let labels = format!("{}={}", K::Volume::OF, label_value(name));
+    watcher::watcher(api, watcher::Config::default().labels(&labels)).default_backoff()
 }
 
-/// Decides which steps are worth a line.
-#[derive(Default)]
-struct Throttle {
-    last: Option<(Step, Instant)>,
-}
-
-impl Throttle {
-    fn line(&mut self, step: &Step, now: Instant) -> Option<String> {
-        if step.is_over {
-            return None;
+/// Takes in what happened to a copy. Whoever may not see copies sees the work without them.
+fn note<V: Volume>(volumes: &mut Volumes, event: watcher::Result<Event<V>>) {
+    match event {
+        Ok(Event::Apply(volume) | Event::InitApply(volume)) => {
+            volumes.insert(volume.name_any(), volume.copy());
         }
-        if let Some((last, at)) = &self.last {
-            let is_news = last.phase != step.phase;
-            let is_due = last != step && now.duration_since(*at) >= PATIENCE;
-            if !is_news && !is_due {
-                return None;
-            }
+        Ok(Event::Delete(volume)) => {
+            volumes.remove(&volume.name_any());
         }
-        self.last = Some((step.clone(), now));
-        let (phase, troubles) = (&step.phase, step.troubles());
-        Some(match step.total {
-            0 => format!("{phase}{troubles}"),
-            total => format!("{phase}: {} of {total} items{troubles}", step.done),
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pipe_hears_of_new_phases_at_once_and_of_progress_now_and_then() {
-        let step = |phase: &str, done, total, is_over| Step {
-            phase: phase.to_owned(),
-            done,
-            total,
-            warnings: done / 5 * 2,
-            errors: done / 5,
-            stage: String::new(),
-            is_over,
-        };
-        let start = Instant::now();
-        let mut throttle = Throttle::default();
-        for (millis, step, line) in [
-            (0, step("New", 0, 0, false), Some("New")),
-            (5, step("New", 0, 0, false), None),
-            (
-                10,
-                step("InProgress", 0, 9, false),
-                Some("InProgress: 0 of 9 items"),
-            ),
-            (20, step("InProgress", 4, 9, false), None),
-            (
-                3500,
-                step("InProgress", 5, 9, false),
-                Some("InProgress: 5 of 9 items, 2 warnings, 1 error"),
-            ),
-            (7000, step("InProgress", 5, 9, false), None),
-            (7001, step("Completed", 9, 9, true), None),
-        ] {
-            let at = start + Duration::from_millis(millis);
-            assert_eq!(throttle.line(&step, at).as_deref(), line, "{millis}");
-        }
+        Ok(Event::Init) => volumes.clear(),
+        Ok(Event::InitDone) | Err(_) => {}
     }
 }

@@ -11,7 +11,7 @@ mod finalize;
 pub mod location;
 pub mod repository;
 pub mod restore;
-mod runs;
+pub(crate) mod runs;
 pub mod schedule;
 pub mod server_status;
 pub mod sync;
@@ -153,7 +153,7 @@ const TICK: Duration = Duration::from_secs(1);
 const LAST: Duration = Duration::from_secs(10);
 
 /// Tries again while the API server does not answer as it should, for a good while.
-async fn patiently<T, F: Future<Output = Result<T>>>(
+pub(crate) async fn patiently<T, F: Future<Output = Result<T>>>(
     ctx: &Context,
     mut call: impl FnMut() -> F,
 ) -> Result<T> {
@@ -176,7 +176,7 @@ async fn patiently<T, F: Future<Output = Result<T>>>(
 }
 
 /// Patches how far something is, once a second at most, and only when that has changed.
-struct Telling {
+pub(crate) struct Telling {
     stop: CancellationToken,
     task: AbortOnDropHandle<()>,
 }
@@ -194,15 +194,32 @@ impl Telling {
             + std::fmt::Debug
             + 'static,
     {
+        Self::every(TICK, ctx, object, now)
+    }
+
+    /// Begins, with a pace of its own.
+    pub(crate) fn every<K>(
+        tick: Duration,
+        ctx: &Arc<Context>,
+        object: &K,
+        now: impl Fn() -> Value + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: VeleroResource
+            + kube::Resource<Scope = NamespaceResourceScope>
+            + std::fmt::Debug
+            + 'static,
+    {
         let stop = CancellationToken::new();
         let (name, uid) = (object.name_any(), object.uid());
-        let telling = tell(ctx.api::<K>(), name, uid, now, stop.clone());
+        let ticks = tokio::time::interval(tick);
+        let telling = tell(ctx.api::<K>(), name, uid, now, ticks, stop.clone());
         let task = AbortOnDropHandle::new(tokio::spawn(telling));
         Self { stop, task }
     }
 
     /// Ends. A patch that is under way must not come after those that follow.
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         self.stop.cancel();
         let _ = tokio::time::timeout(LAST, self.task).await;
     }
@@ -213,12 +230,12 @@ async fn tell<K>(
     name: String,
     uid: Option<String>,
     now: impl Fn() -> Value,
+    mut ticks: tokio::time::Interval,
     stop: CancellationToken,
 ) where
     K: VeleroResource + std::fmt::Debug,
 {
     let mut told = now();
-    let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{Context, Error, Result};
 
 /// The format of a scrape.
-const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(crate) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Listens on an address in Go's spelling: without a host, on all of them.
 ///

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   settings ──▶ context ──▶ controllers/*      each: a pure decision, and a `reconcile` that acts on it
+//!   node         the process of one node: copies volumes of pods, for the server
 //!   lease        who of several servers acts
 //!   metrics      what it counts; http.rs serves it
 //! ```
@@ -12,7 +13,8 @@ pub mod cron;
 pub mod http;
 pub mod lease;
 pub mod metrics;
-pub mod nodes;
+pub mod node;
+mod nodes;
 mod repositories;
 mod run;
 pub mod settings;

@@ -3,7 +3,7 @@
 //! The label `schedule` is empty for backups that no schedule made. Its series appear at zero when a
 //! schedule is first seen and go when it goes.
 
-mod family;
+pub(crate) mod family;
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use family::{Family, Kind};
 
 const MINUTE: f64 = 60.0;
 const HOUR: f64 = 60.0 * MINUTE;
-const BUCKETS: &[f64] = &[
+pub(crate) const BUCKETS: &[f64] = &[
     MINUTE,
     5.0 * MINUTE,
     10.0 * MINUTE,
@@ -158,10 +158,12 @@ impl Metrics {
         self.families
             .all()
             .for_each(|family| family.write(&mut text));
-        for part in self.parts().iter() {
-            text.push_str(&part());
-        }
-        text
+        text + &self.others()
+    }
+
+    /// What others count, in the same format.
+    pub(crate) fn others(&self) -> String {
+        self.parts().iter().map(|part| part()).collect()
     }
 
     /// Serves what somebody else counts as well. `part` writes text format 0.0.4;

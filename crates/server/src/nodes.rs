@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use bowline_api::names::{NODE_AGENT, label};
+use bowline_api::names::{NODE_AGENT, NODE_LEASE_PREFIX, label};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{coordination::v1::Lease, core::v1::Pod},
@@ -17,21 +17,16 @@ use tokio::time::Instant;
 
 use crate::{Context, Error, Result};
 
-/// What the names of their Leases begin with; the node's name follows.
-pub const LEASE_PREFIX: &str = "bowline-node-";
-/// What their Leases are found by.
-pub const LEASE_LABEL: (&str, &str) = ("bowline.io/role", "node-agent");
 /// How long a Lease is good that does not say so itself.
-pub const VALID: Duration = Duration::from_secs(30);
+pub(crate) const VALID: Duration = Duration::from_secs(30);
 /// How long to wait for a sign of life of a node that seems dead.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How often to look meanwhile.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The name of a node's Lease.
-#[must_use]
-pub fn lease_name(node: &str) -> String {
-    format!("{LEASE_PREFIX}{node}")
+pub(crate) fn lease_name(node: &str) -> String {
+    format!("{NODE_LEASE_PREFIX}{node}")
 }
 
 /// What is known of the node processes, from one look to the next.
@@ -145,8 +140,7 @@ pub(crate) async fn check(ctx: &Context, node: &str) -> Result<Result<(), String
 /// The Leases of all node processes.
 pub(crate) async fn leases(ctx: &Context) -> Result<Vec<Lease>> {
     let api: Api<Lease> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
-    let (key, value) = LEASE_LABEL;
-    let params = ListParams::default().labels(&format!("{key}={value}"));
+    let params = ListParams::default().labels(&format!("{}={NODE_AGENT}", label::BOWLINE_ROLE));
     let list = api.list(&params).await;
     Ok(list.map_err(Error::api("list leases of nodes"))?.items)
 }

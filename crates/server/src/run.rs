@@ -1,6 +1,6 @@
 //! The process: checks, leadership, controllers, and an orderly end.
 
-mod checks;
+pub(crate) mod checks;
 
 use std::{sync::Arc, time::Duration};
 

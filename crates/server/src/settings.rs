@@ -14,7 +14,8 @@ pub use values::{LogFormat, LogLevel, ProviderLocations};
 use bowline_engine::restore::plan::Priorities;
 
 use crate::{Error, Result};
-use values::{duration, duration_or_default, go_bool};
+pub(crate) use values::duration;
+use values::{duration_or_default, go_bool};
 
 /// Controllers that `--disable-controllers` may name, in the order of Velero's messages.
 pub const DISABLEABLE: [&str; 14] = [

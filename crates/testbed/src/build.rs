@@ -70,7 +70,7 @@ const fn velero(name: &'static str, package: &'static str) -> Program {
     }
 }
 
-/// Every program, those that others wait for first.
+/// Every program of a bed, those that others wait for first.
 pub const PROGRAMS: &[Program] = &[
     program("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
     kubernetes("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
@@ -103,11 +103,37 @@ pub const PROGRAMS: &[Program] = &[
     ),
 ];
 
-/// Builds what is missing or out of date. One build runs at a time on a machine's cache.
+/// Programs that measurements alone run; no bed waits for them.
+pub const RIVALS: &[Program] = &[program("kopia", "kopia", "github.com/kopia/kopia")];
+
+/// Builds what beds run and is missing or out of date.
 pub fn all(cache: &Cache, say: Say<'_>) -> anyhow::Result<()> {
+    build(cache, PROGRAMS.iter(), say)
+}
+
+/// Builds the programs of these names, whoever runs them.
+pub fn named(cache: &Cache, names: &[String], say: Say<'_>) -> anyhow::Result<()> {
+    let known = || PROGRAMS.iter().chain(RIVALS);
+    if let Some(name) = names.iter().find(|name| !known().any(|p| p.name == **name)) {
+        let known: Vec<&str> = known().map(|p| p.name).collect();
+        bail!(
+            "no program is called {name}; there are {}",
+            known.join(", ")
+        );
+    }
+    let chosen = known().filter(|p| names.iter().any(|name| name == p.name));
+    build(cache, chosen, say)
+}
+
+/// One build runs at a time on a machine's cache.
+fn build<'a>(
+    cache: &Cache,
+    programs: impl Iterator<Item = &'a Program>,
+    say: Say<'_>,
+) -> anyhow::Result<()> {
     let guard = fs::File::create(cache.bin().join(".lock"))?;
     guard.lock().context("wait for another build")?;
-    let due: Vec<&Program> = PROGRAMS.iter().filter(|p| !p.is_current(cache)).collect();
+    let due: Vec<&Program> = programs.filter(|p| !p.is_current(cache)).collect();
     if due.is_empty() {
         return Ok(());
     }

@@ -267,6 +267,7 @@ fn images(bed: &Bed) -> anyhow::Result<[Image; 2]> {
                 (busybox.clone(), "/bin/busybox".to_owned()),
             ],
             links: vec![("bin/sh".to_owned(), "/bin/busybox".to_owned())],
+            ..Default::default()
         },
         Image {
             name: format!("docker.io/velero/velero-plugin-for-aws:v{VELERO_PLUGIN_FOR_AWS}"),

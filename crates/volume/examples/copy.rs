@@ -9,7 +9,7 @@
 //! The password is `COPY_PASSWORD`; keys of S3 are `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.
 //! What came of it is a line of JSON.
 
-use std::{env, path::PathBuf, process::ExitCode, sync::Arc, thread, time::Duration};
+use std::{env, path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::Context;
 use bowline_api::v1::{BackupStorageLocation, BackupStorageLocationSpec, ObjectStorageLocation};
@@ -36,9 +36,9 @@ struct Args {
     #[arg(long, default_value = "restic/volume")]
     repository: String,
     /// MiB of file data that may be held in memory
-    #[arg(long, default_value_t = 64)]
-    memory: usize,
-    /// Threads; as many as there are processors without this
+    #[arg(long)]
+    memory: Option<usize>,
+    /// Threads that copy
     #[arg(long)]
     threads: Option<usize>,
     #[command(subcommand)]
@@ -162,12 +162,13 @@ async fn open(args: &Args) -> anyhow::Result<Repository> {
         hostname: "copy".to_owned(),
         since: jiff::Timestamp::now(),
     };
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    let budget = Budget {
-        memory: args.memory << 20,
-        threads: args.threads.unwrap_or(processors),
-        patience: Duration::from_secs(10),
-    };
+    let mut budget = Budget::default();
+    if let Some(memory) = args.memory {
+        budget.memory = memory << 20;
+    }
+    if let Some(threads) = args.threads {
+        budget.threads = threads;
+    }
     let (bucket, folder) = (bucket(args)?, &args.repository);
     Ok(match args.command {
         Command::Init => Repository::create(bucket, folder, &password, identity, budget).await?,

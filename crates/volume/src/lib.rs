@@ -94,6 +94,8 @@ pub struct Downloaded {
     pub bytes: u64,
     /// What is not as it should be: a file, an owner, an attribute.
     pub problems: Vec<Problem>,
+    /// What this volume cannot hold, and no volume of its kind can: extended attributes, say.
+    pub remarks: Vec<Problem>,
 }
 
 /// Something about one file.

@@ -311,6 +311,7 @@ impl Restic {
             files: stats.total_file_count,
             bytes: stats.total_size,
             problems,
+            remarks: Vec::new(),
         })
     }
 }

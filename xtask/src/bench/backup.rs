@@ -15,7 +15,7 @@ use bowline_engine::{
     list,
 };
 use bowline_testbed::{
-    Cache,
+    Cache, Mode,
     bed::Bucket,
     fill::Fill,
     peer,
@@ -61,7 +61,7 @@ fn target(server: Server, objects: usize) -> Option<f64> {
 
 pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
     let cache = Cache::open()?;
-    stage::on_bed(&cache, async |scene| measure(scene, args).await).await
+    stage::on_bed(&cache, Mode::Api, async |scene| measure(scene, args).await).await
 }
 
 async fn measure(scene: &Scene, args: &Args) -> anyhow::Result<()> {

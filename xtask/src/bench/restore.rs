@@ -22,7 +22,7 @@ use bowline_api::{
     v1::Backup,
 };
 use bowline_testbed::{
-    Cache, Process,
+    Cache, Mode, Process,
     fill::Fill,
     measure, peer,
     scene::{self, Scene},
@@ -169,7 +169,10 @@ async fn measure(
     objects: usize,
     servers: &[(Who, usize)],
 ) -> anyhow::Result<(usize, Option<f64>)> {
-    let kept = stage::on_bed(cache, async |scene| Kept::make(cache, scene, objects).await).await?;
+    let kept = stage::on_bed(cache, Mode::Api, async |scene| {
+        Kept::make(cache, scene, objects).await
+    })
+    .await?;
     let mut columns: Vec<Column> = servers
         .iter()
         .map(|(who, _)| Column {
@@ -182,7 +185,9 @@ async fn measure(
     for n in 1..=most.unwrap_or_default() {
         for ((who, rounds), column) in servers.iter().zip(&mut columns) {
             if n <= *rounds {
-                let round = stage::on_bed(cache, async |scene| round(scene, &kept, *who).await);
+                let round = stage::on_bed(cache, Mode::Api, async |scene| {
+                    round(scene, &kept, *who).await
+                });
                 let (round, calls) = round.await?;
                 let calls = calls.map(|calls| format!("; {:.2} calls an object", kept.each(calls)));
                 let calls = calls.unwrap_or_default();
@@ -345,7 +350,7 @@ async fn floors(cache: &Cache, kept: &Kept) -> anyhow::Result<String> {
     let calls = kept.each(floor.calls() as u64);
     let mut parts = Vec::new();
     for at_once in [16, 64] {
-        let created = stage::on_bed(cache, async |scene| {
+        let created = stage::on_bed(cache, Mode::Api, async |scene| {
             wait_for_quiet(scene, None).await;
             floor.create(&scene.client(), at_once).await
         });

@@ -6,15 +6,16 @@ use tokio::signal::ctrl_c;
 
 use crate::say;
 
-/// Plays on an API-only bed of its own, with our program in its release build. Ctrl-C ends the
+/// Plays on a bed of its own, with our program in its release build. Ctrl-C ends the
 /// play early; bed and processes end in any case.
 pub(super) async fn on_bed<T>(
     cache: &Cache,
+    mode: Mode,
     play: impl AsyncFnOnce(&Scene) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let me = Process::me()?;
     let bed = tokio::select! {
-        bed = Bed::up(cache, Mode::Api, Some(me.clone()), &say) => bed?,
+        bed = Bed::up(cache, mode, Some(me.clone()), &say) => bed?,
         _ = ctrl_c() => {
             bed::down_all(cache, Some(&me), &say).await.context("end the bed")?;
             bail!("interrupted");

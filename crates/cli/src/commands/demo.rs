@@ -3,10 +3,11 @@
 mod backup;
 mod node;
 mod restore;
+mod volume;
 
 use std::{
     io::{IsTerminal, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Instant,
 };
 
@@ -22,6 +23,7 @@ use kube::{
 use serde_json::Value;
 use tokio::{net::TcpListener, task::JoinHandle};
 
+use self::volume::Sum;
 use super::apiserver::{documents, interrupted};
 
 const SHOP: &str = include_str!("../../demo/shop.yaml");
@@ -78,11 +80,13 @@ pub(crate) async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> 
     )?;
     let mut node = tokio::spawn(node::run(client.clone(), folder.path.clone()));
     show(&client, out).await?;
+    let before = fill(&client, &folder.path, out).await?;
     let bucket = args.into.unwrap_or_else(|| folder.path.join("backups"));
-    let backups = backup::Server::start(&client, &bucket).await?;
+    let backups = backup::Servers::start(&client, &bucket, &folder.path).await?;
     let is_terminal = std::io::stdout().is_terminal();
     backup::show(&client, &bucket, is_terminal, out).await?;
     restore::show(&client, is_terminal, out).await?;
+    compare(&client, &folder.path, &before, out).await?;
     writeln!(out, "Ready after {:.1} s.", began.elapsed().as_secs_f64())?;
 
     if !args.exit {
@@ -97,7 +101,7 @@ pub(crate) async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> 
         writeln!(
             out,
             "Volumes are folders in {}. Ctrl-C ends it.",
-            folder.path.display()
+            folder.path.join("pods").display()
         )?;
         out.flush()?;
         tokio::select! {
@@ -177,6 +181,46 @@ async fn show(client: &Client, out: &mut impl Write) -> anyhow::Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// Puts files into the volume of the database.
+async fn fill(client: &Client, folder: &Path, out: &mut impl Write) -> anyhow::Result<Sum> {
+    let place = orders(client, folder).await?;
+    let filling = move || volume::fill(&place).and_then(|()| volume::sum(&place));
+    let sum = tokio::task::spawn_blocking(filling).await??;
+    writeln!(out, "  volume orders    {}", shown(&sum))?;
+    Ok(sum)
+}
+
+/// Whether the volume has what it had.
+async fn compare(
+    client: &Client,
+    folder: &Path,
+    before: &Sum,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let place = orders(client, folder).await?;
+    let now = tokio::task::spawn_blocking(move || volume::sum(&place)).await??;
+    anyhow::ensure!(
+        now == *before,
+        "the volume has {} instead of {}, or others",
+        shown(&now),
+        shown(before)
+    );
+    writeln!(
+        out,
+        "Its volume is back too: {}, every byte as before.",
+        shown(&now)
+    )?;
+    Ok(())
+}
+
+async fn orders(client: &Client, folder: &Path) -> anyhow::Result<PathBuf> {
+    node::volume(client, folder, "shop", "database-0", "orders").await
+}
+
+fn shown(sum: &Sum) -> String {
+    format!("{} MB in {} files", sum.bytes / 1_000_000, sum.files)
 }
 
 /// A folder that goes with the demo.

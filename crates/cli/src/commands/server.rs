@@ -1,6 +1,9 @@
 //! `bowline server`: the control plane, in a pod or on a desk.
 
-use bowline_server::{Settings, settings::LogFormat};
+use bowline_server::{
+    Settings,
+    settings::{LogFormat, LogLevel},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
@@ -15,7 +18,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, ctx: &Context) -> anyhow::Result<()> {
     let mut settings = args.settings;
     settings.features = ctx.features();
-    start_log(&settings);
+    start_log(settings.log_level, settings.log_format);
     let client = ctx.client().await?;
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
@@ -25,7 +28,8 @@ pub(crate) async fn run(args: Args, ctx: &Context) -> anyhow::Result<()> {
         .map_err(|error| anyhow::anyhow!(error.chain()))
 }
 
-async fn stop_on_signal(stop: CancellationToken) {
+/// Ends the token at SIGTERM or SIGINT.
+pub(crate) async fn stop_on_signal(stop: CancellationToken) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut term), Ok(mut int)) = (
         signal(SignalKind::terminate()),
@@ -40,17 +44,18 @@ async fn stop_on_signal(stop: CancellationToken) {
     stop.cancel();
 }
 
-fn start_log(settings: &Settings) {
+/// Begins to log to stdout.
+pub(crate) fn start_log(level: LogLevel, format: LogFormat) {
     use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
-    let level = settings.log_level.filter();
+    let level = level.filter();
     // Libraries speak up when something is wrong.
     let filter = EnvFilter::builder()
         .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
         .parse_lossy(format!(
-            "warn,bowline={level},bowline_server={level},bowline_engine={level},bowline_vault={level}"
+            "warn,bowline={level},bowline_server={level},bowline_engine={level},bowline_vault={level},bowline_volume={level}"
         ));
     let registry = tracing_subscriber::registry().with(filter);
-    match settings.log_format {
+    match format {
         LogFormat::Text => registry.with(fmt::layer().with_target(false)).init(),
         LogFormat::Json => registry.with(fmt::layer().json()).init(),
     }

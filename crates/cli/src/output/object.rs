@@ -5,7 +5,9 @@ use std::fmt;
 
 use bowline_api::{
     Duration, VeleroResource,
-    v1::{Backup, BackupSpec, BackupStorageLocation, Restore, RestoreSpec, Schedule},
+    v1::{
+        Backup, BackupRepository, BackupSpec, BackupStorageLocation, Restore, RestoreSpec, Schedule,
+    },
 };
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -47,6 +49,14 @@ impl Printable for Schedule {
 }
 
 impl Printable for BackupStorageLocation {
+    fn complete(&mut self) {
+        self.status.get_or_insert_default();
+        self.kind = Some(Self::KIND.to_owned());
+        self.api_version = Some(api_version::<Self>());
+    }
+}
+
+impl Printable for BackupRepository {
     fn complete(&mut self) {
         self.status.get_or_insert_default();
         self.kind = Some(Self::KIND.to_owned());

@@ -7,7 +7,7 @@ use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::bed::{Bed, golden_objects};
@@ -245,6 +245,68 @@ async fn waiting_shows_progress_and_the_exit_code_says_how_it_ended() {
         );
         assert_eq!(code, wanted, "{phase}");
     }
+}
+
+fn volume(name: &str, of: &str, phase: &str, done: i64) -> Value {
+    json!({
+        "apiVersion": "velero.io/v1",
+        "kind": "PodVolumeBackup",
+        "metadata": {
+            "name": name, "namespace": "velero",
+            "labels": {"velero.io/backup-name": of},
+        },
+        "spec": {
+            "node": "n",
+            "pod": {"kind": "Pod", "namespace": "shop", "name": "db-0"},
+            "volume": name,
+            "backupStorageLocation": "default",
+            "repoIdentifier": "",
+            "uploaderType": "restic",
+        },
+        "status": {"phase": phase, "progress": {"totalBytes": 2048, "bytesDone": done}},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_tells_of_the_backup_s_volumes() {
+    let bed = Bed::start().await;
+    for volume in [
+        volume("a", "w", "Completed", 2048),
+        volume("b", "w", "InProgress", 1024),
+        volume("c", "other", "InProgress", 7),
+    ] {
+        bed.server.load(&volume).unwrap();
+    }
+    let mut child = bed
+        .command(&["backup", "create", "w", "--wait"])
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let api: Api<Backup> = Api::namespaced(bed.client.clone(), "velero");
+    // Volumes are heard of by themselves; every new phase gives a line that could have them.
+    let mut phases = ["Queued", "InProgress"].into_iter().cycle();
+    let mut heard = None;
+    while let Some(line) = lines.next_line().await.unwrap() {
+        if !["New", "Queued", "InProgress"].contains(&line.split(',').next().unwrap()) {
+            continue;
+        }
+        let phase = match line.split_once(", ") {
+            Some((_, volumes)) if volumes.contains(" of 2 volumes") => {
+                heard = Some(volumes.to_owned());
+                "Completed"
+            }
+            _ => phases.next().unwrap(),
+        };
+        let status = json!({ "status": {"phase": phase} });
+        api.patch("w", &PatchParams::default(), &Patch::Merge(&status))
+            .await
+            .unwrap();
+    }
+    assert!(child.wait().await.unwrap().success());
+    assert_eq!(
+        heard.as_deref(),
+        Some("1 of 2 volumes, 3.00 KiB of 4.00 KiB")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -85,6 +85,7 @@ async fn descriptions_are_velero_s_to_the_letter() {
         for form in ["", "-details"] {
             let file = format!("backup-describe-{backup}{form}");
             let (ours, theirs) = both(&bed, &file).await;
+            let ours = velero_s(&ours);
             assert_eq!(ours, until_deletions(&ours, theirs), "{file}");
         }
     }
@@ -92,13 +93,23 @@ async fn descriptions_are_velero_s_to_the_letter() {
         for form in ["", "-details"] {
             let file = format!("restore-describe-{restore}{form}");
             let (ours, theirs) = both(&bed, &file).await;
-            assert_eq!(ours, theirs, "{file}");
+            assert_eq!(velero_s(&ours), theirs, "{file}");
         }
     }
     for file in ["schedule-describe", "schedule-describe-bad"] {
         let (ours, theirs) = both(&bed, file).await;
         assert_eq!(ours, theirs, "{file}");
     }
+}
+
+/// Without what stands behind Velero's words about the volumes of a pod: ` [why it failed]`.
+fn velero_s(ours: &str) -> String {
+    let cut = |line: &str| match (line.starts_with("    "), line.split_once(" [")) {
+        (true, Some((words, more))) if more.ends_with(']') => words.to_owned(),
+        _ => line.to_owned(),
+    };
+    let lines: Vec<String> = ours.split('\n').map(cut).collect();
+    lines.join("\n")
 }
 
 /// The objects are in their last state; some were deleted, or tried to be, after the recording.
@@ -167,6 +178,10 @@ async fn structured_descriptions_have_velero_s_keys_and_more() {
             "status",
             &["backupItemOperations", "failureReason"],
         );
+        let volumes = &mut json["status"]["backupVolumes"]["podVolumeBackups"];
+        if let Some(volumes) = volumes.as_object_mut() {
+            assert!(volumes.remove("podVolumeBackupsList").unwrap().is_array());
+        }
         let theirs: Value = serde_json::from_str(&theirs).unwrap();
         if theirs.get("deletionAttempts").is_none() {
             json.as_object_mut().unwrap().remove("deletionAttempts");

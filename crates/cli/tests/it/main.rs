@@ -11,6 +11,7 @@ mod client;
 mod golden;
 mod install;
 mod location;
+mod repo;
 mod restore;
 mod schedule;
 mod trust;

@@ -213,6 +213,7 @@ async fn fail<K: Copy>(ctx: &Context, copy: &K, why: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use bowline_api::names::{NODE_AGENT, label};
     use bowline_apiserver::ApiServer;
     use jiff::Timestamp;
     use kube::Client;
@@ -241,7 +242,7 @@ mod tests {
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {
                 "namespace": "velero", "name": nodes::lease_name(node),
-                "labels": {"bowline.io/role": "node-agent"},
+                "labels": {label::BOWLINE_ROLE: NODE_AGENT},
             },
             "spec": {"leaseDurationSeconds": 30, "renewTime": "2026-01-01T00:00:00.000000Z"},
         })

@@ -18,7 +18,7 @@ use crate::{Context, Result, context::Running};
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// What is being worked on, and what failed in passing and waits for another try.
-pub(super) struct Runs {
+pub(crate) struct Runs {
     ctx: Arc<Context>,
     /// Where it is said that somebody works on something.
     running: fn(&Context) -> &Running,
@@ -30,7 +30,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    pub(super) fn new(ctx: &Arc<Context>, running: fn(&Context) -> &Running) -> Self {
+    pub(crate) fn new(ctx: &Arc<Context>, running: fn(&Context) -> &Running) -> Self {
         Self {
             ctx: Arc::clone(ctx),
             running,
@@ -41,13 +41,13 @@ impl Runs {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
     /// Gives something a task of its own, unless it has one or is to wait. The token ends that task
     /// alone, or with all work of this server.
-    pub(super) fn start<F>(&mut self, name: &str, work: impl FnOnce(CancellationToken) -> F)
+    pub(crate) fn start<F>(&mut self, name: &str, work: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
@@ -69,19 +69,19 @@ impl Runs {
     }
 
     /// Ends the work on something, in a moment.
-    pub(super) fn cancel(&self, name: &str) {
+    pub(crate) fn cancel(&self, name: &str) {
         if let Some(cancel) = self.cancels.get(name) {
             cancel.cancel();
         }
     }
 
-    pub(super) fn is_paused(&self, name: &str) -> bool {
+    pub(crate) fn is_paused(&self, name: &str) -> bool {
         let pause = self.pauses.get(name);
         pause.is_some_and(|(until, _)| *until > Instant::now())
     }
 
     /// Waits until one has ended.
-    pub(super) async fn ended(&mut self) {
+    pub(crate) async fn ended(&mut self) {
         let (id, why) = match self.tasks.join_next_with_id().await {
             Some(Ok((id, Ok(())))) => (id, None),
             Some(Ok((id, Err(error)))) => (id, Some(error.chain())),
@@ -102,7 +102,7 @@ impl Runs {
     }
 
     /// Forgets pauses of what is no more, and ends the work on it.
-    pub(super) fn keep(&mut self, names: &HashSet<String>) {
+    pub(crate) fn keep(&mut self, names: &HashSet<String>) {
         self.pauses.retain(|name, _| names.contains(name));
         for (name, cancel) in &self.cancels {
             if !names.contains(name) {
@@ -112,7 +112,7 @@ impl Runs {
     }
 
     /// How long until the next one is to be tried again.
-    pub(super) fn next_try(&self) -> Option<Duration> {
+    pub(crate) fn next_try(&self) -> Option<Duration> {
         let now = Instant::now();
         let waits = self
             .pauses

@@ -11,7 +11,7 @@ use std::{
 
 /// What a family measures.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -22,12 +22,12 @@ pub(super) enum Kind {
 
 /// All series of one name. Label values are in the order of `labels`.
 #[derive(Debug)]
-pub(super) struct Family {
-    pub(super) name: &'static str,
-    pub(super) help: &'static str,
-    pub(super) kind: Kind,
+pub(crate) struct Family {
+    pub(crate) name: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) kind: Kind,
     /// Sorted, as Prometheus' own library writes them.
-    pub(super) labels: &'static [&'static str],
+    pub(crate) labels: &'static [&'static str],
     series: Mutex<BTreeMap<Vec<String>, Series>>,
 }
 
@@ -41,7 +41,7 @@ struct Series {
 }
 
 impl Family {
-    pub(super) const fn new(
+    pub(crate) const fn new(
         name: &'static str,
         help: &'static str,
         kind: Kind,
@@ -57,17 +57,17 @@ impl Family {
     }
 
     /// Adds to a counter or gauge; adding zero makes the series appear.
-    pub(super) fn add(&self, labels: &[&str], amount: f64) {
+    pub(crate) fn add(&self, labels: &[&str], amount: f64) {
         self.with(labels, |series| series.value += amount);
     }
 
     /// Sets a gauge.
-    pub(super) fn set(&self, labels: &[&str], value: f64) {
+    pub(crate) fn set(&self, labels: &[&str], value: f64) {
         self.with(labels, |series| series.value = value);
     }
 
     /// Sets a gauge that has no value yet.
-    pub(super) fn set_first(&self, labels: &[&str], value: f64) {
+    pub(crate) fn set_first(&self, labels: &[&str], value: f64) {
         self.lock().entry(owned(labels)).or_insert_with(|| Series {
             value,
             ..Default::default()
@@ -75,7 +75,7 @@ impl Family {
     }
 
     /// Counts an observation of a histogram.
-    pub(super) fn observe(&self, labels: &[&str], value: f64) {
+    pub(crate) fn observe(&self, labels: &[&str], value: f64) {
         let Kind::Histogram(bounds) = self.kind else {
             return;
         };
@@ -90,7 +90,7 @@ impl Family {
     }
 
     /// Forgets all series with this value of a label.
-    pub(super) fn remove(&self, label: &str, value: &str) {
+    pub(crate) fn remove(&self, label: &str, value: &str) {
         let Some(at) = self.labels.iter().position(|name| *name == label) else {
             return;
         };
@@ -98,12 +98,12 @@ impl Family {
     }
 
     /// Forgets all series.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.lock().clear();
     }
 
     /// Appends the family, or nothing when it has no series.
-    pub(super) fn write(&self, text: &mut String) {
+    pub(crate) fn write(&self, text: &mut String) {
         let series = self.lock();
         if series.is_empty() {
             return;

@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt, api::ListParams};
 use crate::{Context, Error, Result};
 
 /// The namespace is there.
-pub(super) async fn namespace(ctx: &Context) -> Result<()> {
+pub(crate) async fn namespace(ctx: &Context) -> Result<()> {
     let api: Api<Namespace> = Api::all(ctx.client.clone());
     let name = &ctx.namespace;
     match api.get_opt(name).await {
@@ -22,7 +22,7 @@ pub(super) async fn namespace(ctx: &Context) -> Result<()> {
 }
 
 /// All kinds are served.
-pub(super) async fn definitions(ctx: &Context) -> Result<()> {
+pub(crate) async fn definitions(ctx: &Context) -> Result<()> {
     let mut missing = Vec::new();
     for version in ["v1", "v2alpha1"] {
         let group = format!("{}/{version}", bowline_api::GROUP);
@@ -60,7 +60,7 @@ pub(super) async fn definitions(ctx: &Context) -> Result<()> {
 }
 
 /// No Velero server runs in the namespace: it takes no lease, so both would act.
-pub(super) async fn alone(ctx: &Context) -> Result<()> {
+pub(crate) async fn alone(ctx: &Context) -> Result<()> {
     let api: Api<Pod> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
     let pods = match api.list(&ListParams::default()).await {
         Ok(pods) => pods.items,
@@ -108,7 +108,7 @@ fn is_velero_server(container: &Container) -> bool {
 }
 
 /// Who this server is, for the lease: the pod's name, and something that no restart repeats.
-pub(super) fn identity() -> String {
+pub(crate) fn identity() -> String {
     let host = std::env::var("HOSTNAME")
         .ok()
         .filter(|host| !host.is_empty());
@@ -117,7 +117,7 @@ pub(super) fn identity() -> String {
 }
 
 /// Where others reach this server, for signed URLs of files.
-pub(super) fn public_url(address: SocketAddr) -> String {
+pub(crate) fn public_url(address: SocketAddr) -> String {
     let port = address.port();
     if !address.ip().is_unspecified() {
         return format!("http://{address}");

@@ -74,7 +74,7 @@ impl FromStr for ProviderLocations {
 }
 
 /// A length of time that is not negative.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration: bowline_api::Duration = text.parse().map_err(|bad| format!("{bad}"))?;
     match duration.nanos() {
         Ok(nanos) => u64::try_from(nanos)

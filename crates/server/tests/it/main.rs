@@ -8,6 +8,9 @@
 mod deletion;
 mod download;
 mod location;
+mod node;
+mod node_copies;
+mod pod_volumes;
 mod restore;
 mod schedule;
 mod server_status;

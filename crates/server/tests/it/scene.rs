@@ -212,7 +212,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn merge(into: &mut Value, from: Value) {
+/// Puts all of a value into another.
+pub(crate) fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {

@@ -40,6 +40,7 @@ struct Run {
     progress: Arc<Progress>,
     stop: Arc<Stop>,
     problems: Problems,
+    remarks: Problems,
     /// Where threads wait for the bucket.
     handle: tokio::runtime::Handle,
 }
@@ -97,6 +98,7 @@ async fn locked(
         progress: Arc::clone(progress),
         stop: Arc::clone(stop),
         problems: Problems::default(),
+        remarks: Problems::default(),
         handle: tokio::runtime::Handle::current(),
     });
     let threads = download.parallel.unwrap_or(repository.budget.threads);
@@ -121,6 +123,7 @@ async fn locked(
         files: written,
         bytes,
         problems,
+        remarks: run.remarks.take(),
     })
 }
 

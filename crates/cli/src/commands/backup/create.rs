@@ -6,7 +6,7 @@ use anyhow::bail;
 use bowline_api::{
     StringMap, VeleroResource,
     names::label,
-    v1::{Backup, BackupPhase, Schedule},
+    v1::{Backup, BackupPhase, PodVolumeBackup, Schedule},
 };
 use jiff::{Timestamp, tz::TimeZone};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -21,8 +21,8 @@ use crate::{
         metadata::add,
         names::{LONGEST_NAME, check_name},
     },
-    output::{self, TableArgs},
-    wait::{self, Step, Work, count},
+    output::{self, TableArgs, describe::pods::PodVolume},
+    wait::{self, Step, Volume, Work, count},
 };
 
 #[derive(Debug, clap::Args)]
@@ -110,7 +110,17 @@ pub(crate) fn phase(backup: &Backup) -> BackupPhase {
     phase.unwrap_or(BackupPhase::New)
 }
 
+impl Volume for PodVolumeBackup {
+    const OF: &'static str = label::BACKUP_NAME;
+
+    fn copy(&self) -> PodVolume {
+        self.into()
+    }
+}
+
 impl Work for Backup {
+    type Volume = PodVolumeBackup;
+
     fn step(&self) -> Step {
         let status = self.status.clone().unwrap_or_default();
         let progress = status.progress.unwrap_or_default();

@@ -11,7 +11,7 @@ use bowline_api::{
         BackupStorageLocationSpec, ObjectStorageLocation,
     },
 };
-use bowline_server::Settings;
+use bowline_server::{Settings, node};
 use bowline_vault::{Location, archive::read::Reader, bucket::backup_file};
 use kube::{Api, Client, ResourceExt, api::PostParams};
 use serde_json::json;
@@ -23,19 +23,25 @@ use crate::{commands::backup::create::phase, wait};
 const BUCKET: &str = "demo";
 const NAME: &str = "shop";
 
-/// A server of the demo's own.
-pub(super) struct Server {
+/// The demo's own server, and the process of its node.
+pub(super) struct Servers {
     stop: CancellationToken,
     running: JoinHandle<bowline_server::Result<()>>,
+    node: JoinHandle<bowline_server::Result<()>>,
 }
 
-impl Server {
-    /// Starts it, with a location in a folder.
-    pub(super) async fn start(client: &Client, folder: &Path) -> anyhow::Result<Self> {
+impl Servers {
+    /// Starts them, with a location in a folder. `kubelet` has the folders of pods.
+    pub(super) async fn start(
+        client: &Client,
+        folder: &Path,
+        kubelet: &Path,
+    ) -> anyhow::Result<Self> {
         std::fs::create_dir_all(folder.join(BUCKET))
             .with_context(|| format!("create {}", folder.display()))?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DEFAULT_NAMESPACE}});
         super::create(client, &namespace).await?;
+        super::create(client, &helper()).await?;
         let locations: Api<BackupStorageLocation> =
             Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
         let location = location(folder);
@@ -46,13 +52,24 @@ impl Server {
         let stop = CancellationToken::new();
         let mut settings = Settings::default();
         "127.0.0.1:0".clone_into(&mut settings.metrics_address);
-        let (client, until) = (client.clone(), stop.clone());
+        let mut node = node::Settings::default();
+        "127.0.0.1:0".clone_into(&mut node.metrics_address);
+        super::node::NAME.clone_into(&mut node.node_name);
+        node.host_pods = kubelet.join("pods");
+        let (ours, until) = (client.clone(), stop.clone());
         let running = tokio::spawn(async move {
-            bowline_server::run(client, DEFAULT_NAMESPACE, settings, until).await
+            bowline_server::run(ours, DEFAULT_NAMESPACE, settings, until).await
         });
-        let mut server = Self { stop, running };
-        server.is_ready(&locations).await?;
-        Ok(server)
+        let (ours, until) = (client.clone(), stop.clone());
+        let node =
+            tokio::spawn(async move { node::run(ours, DEFAULT_NAMESPACE, node, until).await });
+        let mut servers = Self {
+            stop,
+            running,
+            node,
+        };
+        servers.is_ready(&locations).await?;
+        Ok(servers)
     }
 
     async fn is_ready(&mut self, locations: &Api<BackupStorageLocation>) -> anyhow::Result<()> {
@@ -76,8 +93,20 @@ impl Server {
 
     pub(super) async fn stop(self) -> anyhow::Result<()> {
         self.stop.cancel();
-        Ok(self.running.await??)
+        self.running.await??;
+        Ok(self.node.await??)
     }
+}
+
+/// Which image waits in restored pods; installed servers take their own.
+fn helper() -> serde_json::Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "restore-helper", "namespace": DEFAULT_NAMESPACE, "labels": {
+            "velero.io/plugin-config": "", "velero.io/pod-volume-restore": "RestoreItemAction",
+        } },
+        "data": { "image": "example.com/bowline:pretend" },
+    })
 }
 
 fn location(folder: &Path) -> BackupStorageLocation {
@@ -107,12 +136,13 @@ pub(super) async fn show(
     let backups: Api<Backup> = Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
     let spec = BackupSpec {
         included_namespaces: Some(vec!["shop".to_owned()]),
+        default_volumes_to_fs_backup: Some(true),
         ..BackupSpec::default()
     };
     let backup = Backup::new(DEFAULT_NAMESPACE, NAME, spec);
     writeln!(
         out,
-        "\nA backup of namespace shop, as `bowline backup create {NAME} --include-namespaces shop --wait` makes it:"
+        "\nA backup of namespace shop, as `bowline backup create {NAME} --include-namespaces shop --default-volumes-to-fs-backup --wait` makes it:"
     )?;
     backups
         .create(&PostParams::default(), &backup)

@@ -1,9 +1,11 @@
 //! A pretend node: it marks pods as running, gives each claim a folder for a volume, and lets pods
-//! go that are to be deleted. Nothing is executed.
+//! go that are to be deleted. Nothing is executed; an init container that waits for a restore is
+//! waited for in its stead.
 
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -16,7 +18,12 @@ use serde_json::{Value, json};
 
 use futures::{StreamExt, TryStreamExt};
 
-const NAME: &str = "demo-node";
+/// The node's name.
+pub(super) const NAME: &str = "demo-node";
+/// Where a kubelet has the volumes of this kind.
+const KIND: &str = "volumes/kubernetes.io~local-volume";
+/// How often an init container looks whether it may end.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Plays the node until it is stopped.
 pub(crate) async fn run(client: Client, folder: PathBuf) -> anyhow::Result<()> {
@@ -50,8 +57,8 @@ pub(crate) async fn run(client: Client, folder: PathBuf) -> anyhow::Result<()> {
         // A watch that breaks off comes back by itself, and shows again what went wrong here.
         let Ok(next) = next else { continue };
         let done = match next {
-            Seen::Claim(claim) => bind(&client, &folder, &claim).await,
-            Seen::Pod(pod) => start_or_end(&client, &pod, &mut started).await,
+            Seen::Claim(claim) => bind(&client, &claim).await,
+            Seen::Pod(pod) => start_or_end(&client, &folder, &pod, &mut started).await,
         };
         if let Err(error) = done
             && !is_stale(&error)
@@ -75,8 +82,8 @@ enum Seen {
     Pod(Box<Pod>),
 }
 
-/// Gives a claim a volume that is a folder.
-async fn bind(client: &Client, folder: &Path, claim: &PersistentVolumeClaim) -> anyhow::Result<()> {
+/// Gives a claim a volume, which will be a folder of the pod that mounts it.
+async fn bind(client: &Client, claim: &PersistentVolumeClaim) -> anyhow::Result<()> {
     let phase = claim
         .status
         .as_ref()
@@ -89,9 +96,7 @@ async fn bind(client: &Client, folder: &Path, claim: &PersistentVolumeClaim) -> 
         return Ok(());
     }
     let namespace = claim.namespace().unwrap_or_default();
-    let name = format!("pvc-{}", claim.uid().unwrap_or_default());
-    let place = folder.join(&namespace).join(claim.name_any());
-    fs::create_dir_all(&place)?;
+    let name = volume_name(claim);
     let value = serde_json::to_value(claim)?;
     let volume: PersistentVolume = serde_json::from_value(json!({
         "metadata": { "name": name },
@@ -100,7 +105,10 @@ async fn bind(client: &Client, folder: &Path, claim: &PersistentVolumeClaim) -> 
             "accessModes": value["spec"]["accessModes"],
             "persistentVolumeReclaimPolicy": "Delete",
             "claimRef": { "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": claim.name_any(), "uid": claim.uid() },
-            "hostPath": { "path": place },
+            "local": { "path": format!("/volumes/{name}") },
+            "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [
+                { "key": "kubernetes.io/hostname", "operator": "In", "values": [NAME] },
+            ] }] } },
         },
     }))?;
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
@@ -123,11 +131,26 @@ async fn bind(client: &Client, folder: &Path, claim: &PersistentVolumeClaim) -> 
     status(&claims, &claim.name_any(), bound).await
 }
 
-/// Marks a waiting pod as running, and removes one that is to go.
-async fn start_or_end(client: &Client, pod: &Pod, started: &mut u8) -> anyhow::Result<()> {
+fn volume_name(claim: &PersistentVolumeClaim) -> String {
+    format!("pvc-{}", claim.uid().unwrap_or_default())
+}
+
+/// The folder of a pod, as a kubelet has it.
+fn pod_folder(folder: &Path, pod: &Pod) -> PathBuf {
+    folder.join("pods").join(pod.uid().unwrap_or_default())
+}
+
+/// Starts a waiting pod, and removes one that is to go.
+async fn start_or_end(
+    client: &Client,
+    folder: &Path,
+    pod: &Pod,
+    started: &mut u8,
+) -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     let name = pod.name_any();
     if pod.metadata.deletion_timestamp.is_some() {
+        let _ = fs::remove_dir_all(pod_folder(folder, pod));
         let now = DeleteParams::default().grace_period(0);
         match pods.delete(&name, &now).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -136,24 +159,83 @@ async fn start_or_end(client: &Client, pod: &Pod, started: &mut u8) -> anyhow::R
         return Ok(());
     }
     // A pod that has its node is started already, though its status may still be on its way.
-    let scheduled = pod
-        .spec
-        .as_ref()
-        .is_some_and(|spec| spec.node_name.is_some());
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    if scheduled || phase != Some("Pending") {
+    let spec = pod.spec.clone().unwrap_or_default();
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    if spec.node_name.is_some() || phase != Some("Pending") {
         return Ok(());
     }
+    mount(client, folder, pod).await?;
     *started = started.wrapping_add(1);
     let binding = json!({ "spec": { "nodeName": NAME } });
     pods.patch(&name, &PatchParams::default(), &Patch::Merge(&binding))
         .await?;
-    let now = jiff::Timestamp::now()
+    let address = format!("10.244.0.{started}");
+    let init = spec.init_containers.unwrap_or_default();
+    let Some(init) = init.into_iter().find(|init| init.name == "restore-wait") else {
+        return status(&pods, &name, running(pod, &address)).await;
+    };
+    let waiting = json!({
+        "phase": "Pending",
+        "startTime": now(),
+        "initContainerStatuses": [{
+            "name": init.name, "image": init.image, "imageID": "", "ready": false, "started": true,
+            "restartCount": 0, "state": { "running": { "startedAt": now() } },
+        }],
+    });
+    status(&pods, &name, waiting).await?;
+    let volumes = pod_folder(folder, pod).join(KIND);
+    let restore = init.args.unwrap_or_default().join(" ");
+    let pod = pod.clone();
+    tokio::spawn(async move {
+        restored(&volumes, &restore).await;
+        let _ = status(&pods, &pod.name_any(), running(&pod, &address)).await;
+    });
+    Ok(())
+}
+
+/// Gives a pod the folders of its claims.
+async fn mount(client: &Client, folder: &Path, pod: &Pod) -> anyhow::Result<()> {
+    let namespace = pod.namespace().unwrap_or_default();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
+    let volumes = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.volumes.iter().flatten());
+    for source in volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref()) {
+        let claim = claims.get(&source.claim_name).await?;
+        let place = pod_folder(folder, pod).join(KIND).join(volume_name(&claim));
+        fs::create_dir_all(place)?;
+    }
+    Ok(())
+}
+
+/// Waits until a restore has left its mark in all volumes, and removes the marks.
+async fn restored(volumes: &Path, restore: &str) {
+    loop {
+        let marks: Vec<PathBuf> = fs::read_dir(volumes)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.path().join(".velero")))
+            .collect();
+        if marks.iter().all(|mark| mark.join(restore).exists()) {
+            for mark in marks {
+                let _ = fs::remove_dir_all(mark);
+            }
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn now() -> String {
+    jiff::Timestamp::now()
         .strftime("%Y-%m-%dT%H:%M:%SZ")
-        .to_string();
+        .to_string()
+}
+
+/// The status of a pod that runs.
+fn running(pod: &Pod, address: &str) -> Value {
+    let now = now();
     let containers: Vec<Value> = pod
         .spec
         .iter()
@@ -167,16 +249,31 @@ async fn start_or_end(client: &Client, pod: &Pod, started: &mut u8) -> anyhow::R
         .collect();
     let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"]
         .map(|kind| json!({ "type": kind, "status": "True", "lastTransitionTime": now }));
-    let running = json!({
+    json!({
         "phase": "Running",
         "startTime": now,
-        "podIP": format!("10.244.0.{started}"),
-        "podIPs": [{ "ip": format!("10.244.0.{started}") }],
+        "podIP": address,
+        "podIPs": [{ "ip": address }],
         "hostIP": "127.0.0.1",
         "conditions": conditions,
         "containerStatuses": containers,
-    });
-    status(&pods, &name, running).await
+    })
+}
+
+/// The folder of the volume that a pod mounts, as it is on this node.
+pub(super) async fn volume(
+    client: &Client,
+    folder: &Path,
+    namespace: &str,
+    pod: &str,
+    claim: &str,
+) -> anyhow::Result<PathBuf> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+    let (pod, claim) = (pods.get(pod).await?, claims.get(claim).await?);
+    Ok(pod_folder(folder, &pod)
+        .join(KIND)
+        .join(volume_name(&claim)))
 }
 
 async fn status<K>(api: &Api<K>, name: &str, status: Value) -> anyhow::Result<()>

@@ -149,6 +149,13 @@ fn essence(object: &Value) -> Value {
         for given in ["clusterIP", "clusterIPs", "nodeName", "volumeName"] {
             spec.remove(given);
         }
+        // What waited for the volumes.
+        if let Some(init) = spec.get_mut("initContainers").and_then(Value::as_array_mut) {
+            init.retain(|container| container["name"] != "restore-wait");
+            if init.is_empty() {
+                spec.remove("initContainers");
+            }
+        }
     }
     object
 }

@@ -5,7 +5,7 @@ use std::{io::Write, process::ExitCode};
 use anyhow::{bail, ensure};
 use bowline_api::{
     names::{annotation, label},
-    v1::{Backup, BackupPhase, Restore, RestorePhase},
+    v1::{Backup, BackupPhase, PodVolumeRestore, Restore, RestorePhase},
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
 
@@ -18,8 +18,8 @@ use crate::{
         metadata::MetadataArgs,
         names::{LONGEST_NAME, check_label_value, check_name},
     },
-    output::{self, TableArgs, time::Clock},
-    wait::{self, Step, Work, count},
+    output::{self, TableArgs, describe::pods::PodVolume, time::Clock},
+    wait::{self, Step, Volume, Work, count},
 };
 
 #[derive(Debug, clap::Args)]
@@ -190,7 +190,17 @@ fn newest(backups: &[Backup]) -> Option<&Backup> {
     backups.iter().filter(is_good).max_by_key(began)
 }
 
+impl Volume for PodVolumeRestore {
+    const OF: &'static str = label::RESTORE_NAME;
+
+    fn copy(&self) -> PodVolume {
+        self.into()
+    }
+}
+
 impl Work for Restore {
+    type Volume = PodVolumeRestore;
+
     fn step(&self) -> Step {
         let status = self.status.clone().unwrap_or_default();
         let progress = status.progress.unwrap_or_default();

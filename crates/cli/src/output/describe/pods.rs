@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use bowline_api::v1::{
     DataMoveProgress, DataPathPhase, PodVolumeBackup, PodVolumeRestore, UploaderType,
 };
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::{Value, json};
 
 use super::Describer;
+use crate::output::pace::Pace;
 
 /// The copy of one volume.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +21,8 @@ pub(crate) struct PodVolume {
     volume: String,
     uploader: String,
     phase: Option<DataPathPhase>,
+    message: String,
+    started: Option<Timestamp>,
     progress: DataMoveProgress,
     incremental: i64,
 }
@@ -31,6 +35,8 @@ impl From<&PodVolumeBackup> for PodVolume {
             volume: spec.volume.clone(),
             uploader: uploader(spec.uploader_type.as_ref()),
             phase: status.phase,
+            message: status.message.unwrap_or_default(),
+            started: status.start_timestamp.map(|time| time.0),
             progress: status.progress.unwrap_or_default(),
             incremental: status.incremental_bytes.unwrap_or_default(),
         }
@@ -45,8 +51,52 @@ impl From<&PodVolumeRestore> for PodVolume {
             volume: spec.volume.clone(),
             uploader: uploader(spec.uploader_type.as_ref()),
             phase: status.phase,
+            message: status.message.unwrap_or_default(),
+            started: status.start_timestamp.map(|time| time.0),
             progress: status.progress.unwrap_or_default(),
             incremental: 0,
+        }
+    }
+}
+
+impl PodVolume {
+    /// `namespace/pod: volume`.
+    pub(crate) fn label(&self) -> String {
+        format!("{}: {}", self.pod, self.volume)
+    }
+
+    /// Where the copy stands, as a word.
+    pub(crate) fn phase(&self) -> &str {
+        match &self.phase {
+            Some(phase) if !phase.as_str().is_empty() => phase.as_str(),
+            _ => DataPathPhase::New.as_str(),
+        }
+    }
+
+    /// Whether data moves.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.phase == Some(DataPathPhase::InProgress)
+    }
+
+    /// Whether nothing more will happen to it.
+    pub(crate) fn is_over(&self) -> bool {
+        use DataPathPhase::{Canceled, Completed, Failed};
+        matches!(self.phase, Some(Completed | Failed | Canceled))
+    }
+
+    /// How far the copy is, and how fast while it goes on.
+    pub(crate) fn pace(&self, now: Timestamp) -> Pace {
+        let total = self.progress.total_bytes.unwrap_or_default();
+        let done = self.progress.bytes_done.unwrap_or_default();
+        let since = self.started.filter(|_| self.is_moving());
+        Pace::new(done, total, since, now)
+    }
+
+    /// What Velero does not tell: how far it is in bytes, or why it failed.
+    fn remark(&self, now: Timestamp) -> Option<String> {
+        match self.phase {
+            Some(DataPathPhase::InProgress) => self.started.map(|_| self.pace(now).to_string()),
+            _ => self.message.lines().next().map(str::to_owned),
         }
     }
 }
@@ -102,14 +152,21 @@ impl Phases {
         details: bool,
     ) {
         let tabs = "\t".repeat(depth);
+        let now = d.clock.now;
         for (phase, group) in self.sorted(volumes) {
             if !details {
-                d.field(depth, &phase, group.len());
+                d.field(
+                    depth,
+                    &phase,
+                    format!("{}{}", group.len(), sum(&group, now)),
+                );
                 continue;
             }
             d.line(format_args!("{tabs}{phase}:"));
             for (pod, volumes) in by_pod(&group) {
-                d.line(format_args!("{tabs}\t{pod}: {}", volumes.join(", ")));
+                let names: Vec<String> = volumes.iter().map(|volume| decorated(volume)).collect();
+                let more = remarks(&volumes, now);
+                d.line(format_args!("{tabs}\t{pod}: {}{more}", names.join(", ")));
             }
         }
     }
@@ -121,7 +178,10 @@ impl Phases {
                 false => json!(group.len()),
                 true => by_pod(&group)
                     .into_iter()
-                    .map(|(pod, volumes)| json!({ pod: volumes.join(", ") }))
+                    .map(|(pod, volumes)| {
+                        let names: Vec<String> = volumes.into_iter().map(decorated).collect();
+                        json!({ pod: names.join(", ") })
+                    })
                     .collect(),
             };
             (phase, value)
@@ -149,15 +209,70 @@ impl Phases {
     }
 }
 
-fn by_pod(volumes: &[&PodVolume]) -> BTreeMap<String, Vec<String>> {
-    let mut pods: BTreeMap<String, Vec<String>> = BTreeMap::new();
+/// All that is known of each volume, for programs; Velero has no such list.
+pub(crate) fn list(volumes: &[PodVolume], now: Timestamp) -> Value {
+    let mut volumes: Vec<&PodVolume> = volumes.iter().collect();
+    volumes.sort_by_key(|volume| volume.label());
+    let entry = |volume: &PodVolume| {
+        let pace = volume.pace(now);
+        let mut value = json!({
+            "pod": volume.pod,
+            "volume": volume.volume,
+            "phase": volume.phase(),
+            "bytesDone": pace.done,
+            "totalBytes": pace.total,
+        });
+        if let Some(rate) = pace.rate {
+            value["bytesPerSecond"] = json!(rate as u64);
+        }
+        if let Some(left) = pace.left() {
+            value["secondsLeft"] = json!(left.as_secs());
+        }
+        if !volume.message.is_empty() {
+            value["message"] = json!(volume.message);
+        }
+        value
+    };
+    volumes.into_iter().map(entry).collect()
+}
+
+fn by_pod<'a>(volumes: &[&'a PodVolume]) -> BTreeMap<&'a str, Vec<&'a PodVolume>> {
+    let mut pods: BTreeMap<&str, Vec<&PodVolume>> = BTreeMap::new();
     for volume in volumes {
-        pods.entry(volume.pod.clone())
-            .or_default()
-            .push(decorated(volume));
+        pods.entry(&volume.pod).or_default().push(volume);
     }
-    pods.values_mut().for_each(|volumes| volumes.sort());
+    let by_name = |volumes: &mut Vec<&PodVolume>| volumes.sort_by_key(|volume| decorated(volume));
+    pods.values_mut().for_each(by_name);
     pods
+}
+
+/// How far the moving ones of a group are together. Stands behind Velero's words.
+fn sum(volumes: &[&PodVolume], now: Timestamp) -> String {
+    let moving = volumes.iter().filter(|volume| volume.is_moving());
+    let paces: Vec<Pace> = moving
+        .filter(|volume| volume.started.is_some())
+        .map(|volume| volume.pace(now))
+        .collect();
+    match paces.is_empty() {
+        true => String::new(),
+        false => format!(" [{}]", paces.into_iter().sum::<Pace>()),
+    }
+}
+
+/// What there is to say of the volumes of one pod. Stands behind Velero's words.
+fn remarks(volumes: &[&PodVolume], now: Timestamp) -> String {
+    let remark = |volume: &&PodVolume| {
+        let remark = volume.remark(now)?;
+        match volumes.len() {
+            1 => Some(remark),
+            _ => Some(format!("{}: {remark}", volume.volume)),
+        }
+    };
+    let remarks: Vec<String> = volumes.iter().filter_map(remark).collect();
+    match remarks.is_empty() {
+        true => String::new(),
+        false => format!(" [{}]", remarks.join("; ")),
+    }
 }
 
 /// The volume's name, and how far or how large it is.
@@ -174,5 +289,124 @@ fn decorated(volume: &PodVolume) -> String {
         }
         Some(DataPathPhase::Completed) if total > 0 => format!("{name} (size: {total})"),
         _ => name.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::tz::TimeZone;
+
+    use super::*;
+    use crate::output::{describe::Colour, time::Clock};
+
+    const MIB: i64 = 1024 * 1024;
+
+    fn now() -> Timestamp {
+        "2026-11-15T03:30:00Z".parse().unwrap()
+    }
+
+    fn volume(name: &str, phase: &str, done: i64, since: Option<&str>, message: &str) -> PodVolume {
+        let status = json!({
+            "phase": phase,
+            "message": message,
+            "startTimestamp": since,
+            "progress": {"totalBytes": 300 * MIB, "bytesDone": done},
+        });
+        let object: PodVolumeBackup = serde_json::from_value(json!({
+            "apiVersion": "velero.io/v1",
+            "kind": "PodVolumeBackup",
+            "metadata": {"name": name},
+            "spec": {
+                "node": "n",
+                "pod": {"namespace": "shop", "name": "db-0"},
+                "volume": name,
+                "backupStorageLocation": "default",
+                "repoIdentifier": "",
+                "uploaderType": "restic",
+            },
+            "status": status,
+        }))
+        .unwrap();
+        PodVolume::from(&object)
+    }
+
+    fn described(volumes: &[PodVolume], details: bool) -> String {
+        let clock = Clock {
+            now: now(),
+            zone: TimeZone::UTC,
+        };
+        let mut d = Describer::new(Colour::Off, &clock);
+        Phases::OF_BACKUP.text(&mut d, 1, volumes, details);
+        d.finish()
+    }
+
+    #[test]
+    fn what_velero_does_not_tell_stands_behind_its_words() {
+        let ten_seconds = Some("2026-11-15T03:29:50Z");
+        let big = volume("big", "InProgress", 100 * MIB, ten_seconds, "");
+        let slow = volume("slow", "InProgress", 10 * MIB, ten_seconds, "");
+        let early = volume("early", "InProgress", 30 * MIB, None, "");
+        let gone = volume(
+            "gone",
+            "Failed",
+            0,
+            ten_seconds,
+            "no such volume\nat line 7",
+        );
+        for (volumes, details, wanted) in [
+            (
+                vec![big.clone()],
+                true,
+                "  In Progress:\n    shop/db-0: big (33.33%) [100.00 MiB of 300.00 MiB, 10.00 MiB/s, 20s left]\n",
+            ),
+            (
+                vec![slow.clone(), big.clone()],
+                true,
+                "  In Progress:\n    shop/db-0: big (33.33%), slow (3.33%) \
+                 [big: 100.00 MiB of 300.00 MiB, 10.00 MiB/s, 20s left; \
+                 slow: 10.00 MiB of 300.00 MiB, 1.00 MiB/s, 5m left]\n",
+            ),
+            (
+                vec![slow, big],
+                false,
+                "  In Progress:  2 [110.00 MiB of 600.00 MiB, 11.00 MiB/s, 45s left]\n",
+            ),
+            (
+                vec![early.clone()],
+                true,
+                "  In Progress:\n    shop/db-0: early (10.00%)\n",
+            ),
+            (vec![early], false, "  In Progress:  1\n"),
+            (
+                vec![gone],
+                true,
+                "  Failed:\n    shop/db-0: gone [no such volume]\n",
+            ),
+        ] {
+            assert_eq!(described(&volumes, details), wanted);
+        }
+    }
+
+    #[test]
+    fn programs_get_numbers() {
+        let ten_seconds = Some("2026-11-15T03:29:50Z");
+        let volumes = [
+            volume("b", "Failed", 0, ten_seconds, "full\ndisk"),
+            volume("a", "InProgress", 100 * MIB, ten_seconds, ""),
+        ];
+        assert_eq!(
+            list(&volumes, now()),
+            json!([
+                {
+                    "pod": "shop/db-0", "volume": "a", "phase": "InProgress",
+                    "bytesDone": 100 * MIB, "totalBytes": 300 * MIB,
+                    "bytesPerSecond": 10 * MIB, "secondsLeft": 20,
+                },
+                {
+                    "pod": "shop/db-0", "volume": "b", "phase": "Failed",
+                    "bytesDone": 0, "totalBytes": 300 * MIB, "message": "full\ndisk",
+                },
+            ])
+        );
     }
 }

@@ -124,60 +124,78 @@ pub(super) fn special(above: &OwnedFd, node: &Node) -> Result<(), Errno> {
     }
 }
 
-/// What is said of a file besides its contents. The first thing that fails is told; the rest is
-/// done all the same.
-pub(super) fn settle(fd: BorrowedFd<'_>, node: &Node, is_root: bool) -> Result<(), String> {
-    let mut first = Ok(());
-    let mut note = |what: &str, done: Result<(), Errno>| {
-        if let (Err(error), Ok(())) = (done, &first) {
-            first = Err(format!("{what}: {error}"));
+/// What could not be set: what should have been, and what no such volume can hold.
+#[derive(Debug, Default)]
+pub(super) struct Unset {
+    pub(super) problem: Option<String>,
+    pub(super) remark: Option<String>,
+}
+
+impl Unset {
+    /// Notes the first of each; the rest is done all the same.
+    fn note(&mut self, what: &str, done: Result<(), Errno>) {
+        match done {
+            Ok(()) => {}
+            Err(error @ Errno::NOTSUP) => {
+                self.remark
+                    .get_or_insert_with(|| format!("{what}: {error}"));
+            }
+            Err(error) => {
+                self.problem
+                    .get_or_insert_with(|| format!("{what}: {error}"));
+            }
         }
-    };
-    let owner = (Some(Uid::from_raw(node.uid)), Some(Gid::from_raw(node.gid)));
-    match fchown(fd, owner.0, owner.1) {
-        // Only root may give files away.
-        Err(Errno::PERM) if !is_root => {}
-        done => note("its owner cannot be set", done),
     }
+
+    fn owner(&mut self, done: Result<(), Errno>, is_root: bool) {
+        // Only root may give files away.
+        if is_root || done != Err(Errno::PERM) {
+            self.note("its owner cannot be set", done);
+        }
+    }
+
+    fn attribute(&mut self, name: &str, done: Result<(), Errno>) {
+        self.note(&format!("its attribute {name} cannot be set"), done);
+    }
+}
+
+/// What is said of a file besides its contents.
+pub(super) fn settle(fd: BorrowedFd<'_>, node: &Node, is_root: bool) -> Unset {
+    let mut unset = Unset::default();
+    let owner = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
+    unset.owner(fchown(fd, Some(owner.0), Some(owner.1)), is_root);
     for attribute in &node.attributes {
-        let done = fsetxattr(fd, &*attribute.name, &attribute.value, XattrFlags::empty());
-        note(
-            &format!("its attribute {} cannot be set", attribute.name),
-            done,
-        );
+        let (name, value) = (&*attribute.name, &attribute.value);
+        unset.attribute(name, fsetxattr(fd, name, value, XattrFlags::empty()));
     }
     // After the owner, since that takes special bits away, and after attributes, since those may
     // need the right to write.
-    note("its mode cannot be set", fchmod(fd, permissions(node)));
-    note("its times cannot be set", futimens(fd, &times(node)));
-    first
+    unset.note("its mode cannot be set", fchmod(fd, permissions(node)));
+    unset.note("its times cannot be set", futimens(fd, &times(node)));
+    unset
 }
 
 /// The same for what is not opened: a link, a device.
-pub(super) fn settle_special(above: &OwnedFd, node: &Node, is_root: bool) -> Result<(), String> {
-    let name = &*node.name;
-    let owner = (Some(Uid::from_raw(node.uid)), Some(Gid::from_raw(node.gid)));
-    match chownat(above, name, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(Errno::PERM) if !is_root => {}
-        done => done.map_err(|e| format!("its owner cannot be set: {e}"))?,
-    }
+pub(super) fn settle_special(above: &OwnedFd, node: &Node, is_root: bool) -> Unset {
+    let mut unset = Unset::default();
+    let (name, flags) = (&*node.name, AtFlags::SYMLINK_NOFOLLOW);
+    let owner = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
+    let done = chownat(above, name, Some(owner.0), Some(owner.1), flags);
+    unset.owner(done, is_root);
     let mut path = format!("/proc/self/fd/{}/", above.as_fd().as_raw_fd()).into_bytes();
     path.extend_from_slice(name);
     for attribute in &node.attributes {
-        let done = lsetxattr(
-            &*path,
-            &*attribute.name,
-            &attribute.value,
-            XattrFlags::empty(),
-        );
-        done.map_err(|e| format!("its attribute {} cannot be set: {e}", attribute.name))?;
+        let value = &attribute.value;
+        let done = lsetxattr(&*path, &*attribute.name, value, XattrFlags::empty());
+        unset.attribute(&attribute.name, done);
     }
     if node.kind != Kind::Symlink {
         let done = chmodat(above, name, permissions(node), AtFlags::empty());
-        done.map_err(|e| format!("its mode cannot be set: {e}"))?;
+        unset.note("its mode cannot be set", done);
     }
-    utimensat(above, name, &times(node), AtFlags::SYMLINK_NOFOLLOW)
-        .map_err(|e| format!("its times cannot be set: {e}"))
+    let done = utimensat(above, name, &times(node), flags);
+    unset.note("its times cannot be set", done);
+    unset
 }
 
 /// A second name for a file that was written.

@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize},
@@ -196,9 +196,8 @@ impl<'a> Planner<'a> {
         if let Err(error) = place::special(above, node) {
             return self.run.cannot("make", path, error);
         }
-        if let Err(why) = place::settle_special(above, node, self.run.is_root) {
-            self.run.problems.add(path, why);
-        }
+        let unset = place::settle_special(above, node, self.run.is_root);
+        self.run.unset(path, unset);
         Ok(())
     }
 
@@ -317,11 +316,9 @@ impl<'a> Planner<'a> {
             }
         }
         for (path, node) in self.folders.iter().rev() {
-            let settled = place::open_folder(&run.root, path)
-                .map_err(|error| error.to_string())
-                .and_then(|fd| place::settle(std::os::fd::AsFd::as_fd(&fd), node, run.is_root));
-            if let Err(why) = settled {
-                run.problems.add(path, why);
+            match place::open_folder(&run.root, path) {
+                Ok(fd) => run.unset(path, place::settle(fd.as_fd(), node, run.is_root)),
+                Err(error) => run.problems.add(path, error),
             }
         }
     }
@@ -345,16 +342,23 @@ impl Run {
 
     /// The last of a file: its size is checked, and what is said of it is set.
     pub(super) fn settle(&self, fd: &OwnedFd, path: &[u8], node: &Node) -> Result<()> {
-        let fd = std::os::fd::AsFd::as_fd(fd);
+        let fd = fd.as_fd();
         match place::has_size(fd, node.size) {
             Ok(true) => {}
             Ok(false) => self.problems.add(path, "it is not as long as it should be"),
             Err(error) => return self.cannot("look at", path, error),
         }
-        if let Err(why) = place::settle(fd, node, self.is_root) {
+        self.unset(path, place::settle(fd, node, self.is_root));
+        Ok(())
+    }
+
+    fn unset(&self, path: &[u8], unset: place::Unset) {
+        if let Some(why) = unset.problem {
             self.problems.add(path, why);
         }
-        Ok(())
+        if let Some(why) = unset.remark {
+            self.remarks.add(path, why);
+        }
     }
 }
 

@@ -156,7 +156,7 @@ fn structured_status(facts: &Facts, status: &BackupStatus, clock: &Clock) -> Val
         "started": clock.show_or(status.start_timestamp, "<n/a>"),
         "completed": clock.show_or(status.completion_timestamp, "<n/a>"),
         "expiration": clock.show_or(status.expiration, "<nil>"),
-        "backupVolumes": volumes::structured(facts),
+        "backupVolumes": volumes::structured(facts, clock.now),
     });
     if let Some(progress) = &status.progress {
         let (total, done) = match status.phase {

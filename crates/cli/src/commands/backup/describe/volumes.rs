@@ -2,6 +2,7 @@
 //! cluster, where they are live.
 
 use bowline_api::{files::BackupVolumeInfo, names::DATA_MOVER};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::facts::{Facts, VolumeStep, Volumes};
@@ -163,7 +164,7 @@ fn pods(d: &mut Describer<'_>, volumes: &[PodVolume], details: bool) {
 }
 
 /// The value of `status.backupVolumes`.
-pub(super) fn structured(facts: &Facts) -> Value {
+pub(super) fn structured(facts: &Facts, now: Timestamp) -> Value {
     let volumes = match &facts.volumes {
         Ok(volumes) => volumes,
         Err((step, why)) => {
@@ -191,7 +192,7 @@ pub(super) fn structured(facts: &Facts) -> Value {
     json!({
         "nativeSnapshots": structured_native(volumes, facts.details),
         "csiSnapshots": structured_csi(volumes, facts.details),
-        "podVolumeBackups": structured_pods(&facts.pod_volumes, facts.details),
+        "podVolumeBackups": structured_pods(&facts.pod_volumes, facts.details, now),
     })
 }
 
@@ -270,13 +271,17 @@ fn structured_movement(info: &BackupVolumeInfo) -> Value {
     value
 }
 
-fn structured_pods(volumes: &[PodVolume], details: bool) -> Value {
+fn structured_pods(volumes: &[PodVolume], details: bool, now: Timestamp) -> Value {
     if volumes.is_empty() {
         return json!("<none included>");
     }
     // The key is misspelled by Velero, and scripts read it.
-    json!({
+    let mut value = json!({
         "uploderType": pods::uploader_of(volumes),
         "podVolumeBackupsDetails": Phases::OF_BACKUP.structured(volumes, details),
-    })
+    });
+    if details {
+        value["podVolumeBackupsList"] = pods::list(volumes, now);
+    }
+    value
 }

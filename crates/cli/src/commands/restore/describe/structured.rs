@@ -109,7 +109,7 @@ fn structured_status(facts: &Facts, status: &RestoreStatus, clock: &Clock) -> Va
         "restoreVolumes": {
             "csiSnapshots": csi,
             "nativeSnapshots": native,
-            "podVolumeRestores": pod_volumes(facts),
+            "podVolumeRestores": pod_volumes(facts, clock),
         },
     });
     if let Some(progress) = &status.progress {
@@ -137,13 +137,17 @@ fn structured_status(facts: &Facts, status: &RestoreStatus, clock: &Clock) -> Va
     value
 }
 
-fn pod_volumes(facts: &Facts) -> Value {
+fn pod_volumes(facts: &Facts, clock: &Clock) -> Value {
     let volumes = &facts.pod_volumes;
     if volumes.is_empty() {
         return json!("<none included>");
     }
-    json!({
+    let mut value = json!({
         "uploaderType": pods::uploader_of(volumes),
         "podVolumeRestoresDetails": Phases::OF_RESTORE.structured(volumes, facts.details),
-    })
+    });
+    if facts.details {
+        value["podVolumeRestoresList"] = pods::list(volumes, clock.now);
+    }
+    value
 }

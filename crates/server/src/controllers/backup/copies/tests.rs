@@ -56,6 +56,10 @@ impl Scene {
         backup.metadata.uid = Some("u".to_owned());
         backup.spec.storage_location = Some("l".to_owned());
         backup.status_mut().start_timestamp = Some(Time(now));
+        // Copies go with it.
+        server
+            .load(&serde_json::to_value(&backup).unwrap())
+            .unwrap();
         Self {
             server,
             ctx: Arc::new(Context::new(client, "velero", Settings::default())),
@@ -115,8 +119,8 @@ fn volume(name: &str, claim: Option<&str>) -> PodVolume {
     }
 }
 
-#[test]
-fn the_object_is_the_one_that_velero_makes() {
+#[tokio::test]
+async fn the_object_is_the_one_that_velero_makes() {
     let mut scene = Scene::new();
     scene.backup.spec.uploader_config =
         serde_json::from_value(json!({"parallelFilesUpload": 4})).unwrap();
