@@ -2,7 +2,9 @@
 
 use bowline_api::{
     files::RestoreVolumeInfo,
-    v1::{Backup, BackupStorageLocation, PodVolumeRestore, Restore, RestorePhase},
+    v1::{
+        Backup, BackupRepository, BackupStorageLocation, PodVolumeRestore, Restore, RestorePhase,
+    },
 };
 use bowline_server::controllers::restore;
 use bowline_vault::{
@@ -162,7 +164,12 @@ async fn a_restore_waits_for_its_volumes_and_makes_them_like_the_old_ones() {
     let (mut scene, _) = scene().await;
     let request = scene.request().await;
     assert_eq!(request.spec.snapshot_id, "1a2b3c4d");
-    assert_eq!(request.spec.repo_identifier, "s3:x/restic/shop");
+    assert!(
+        request
+            .spec
+            .repo_identifier
+            .ends_with("/default/restic/shop")
+    );
     let pods: Api<Pod> = Api::namespaced(scene.client.clone(), "shop");
     let pod = pods.get("web").await.unwrap();
     assert_eq!(request.spec.pod.uid, pod.uid());
@@ -203,6 +210,8 @@ async fn a_restore_waits_for_its_volumes_and_makes_them_like_the_old_ones() {
         .await;
     scene.ended_as(RestorePhase::Completed).await;
     assert_eq!(scene.request().await.name_any(), request.name_any());
+    let repositories = scene.names::<BackupRepository>().await;
+    assert_eq!(repositories, ["shop-default-restic"]);
 
     let volumes: Api<PersistentVolume> = Api::all(scene.client.clone());
     let volume = volumes.get("pv-2").await.unwrap();

@@ -1,17 +1,20 @@
 //! Waits until the volumes of restored pods are filled, which node processes do.
 //!
 //! Requests and pods are watched; what they mean for a volume is a pure decision. Nothing is kept: a
-//! server that takes the restore up finds the same requests, and waits for them.
+//! server that takes the restore up finds the same requests, and waits for them. Requests whose node
+//! process is dead are failed elsewhere (`abandoned.rs`).
 
-mod nodes;
-
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use bowline_api::{
     Time,
     files::{PodVolumeInfo, RestoreMethod, RestoreVolumeInfo},
     names::{annotation, label, label_value},
-    v1::{DataPathPhase, PodVolumeRestore, Restore},
+    v1::{BackupStorageLocation, DataPathPhase, PodVolumeRestore, Restore},
 };
 use bowline_engine::{
     log::{About, Level, Log},
@@ -35,13 +38,12 @@ use serde_json::json;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::nodes::Nodes;
-use crate::{Context, Error, Result};
+use crate::{Context, Error, Result, controllers::abandoned, repositories};
 
 /// Events that come together are looked at together.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How often the clock and the nodes are looked at.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often all are looked at, whatever happens.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// Waits until all are filled, or will not be. What goes wrong is told to the log; those that came to
 /// an end are returned as they ended, with their claims.
@@ -60,13 +62,11 @@ pub(super) async fn wait(
     let deadline = Instant::now() + left(restore, ctx.settings.fs_backup_timeout, ctx.now());
     let mut open: Vec<&Filling> = fillings.iter().collect();
     let mut ended = Vec::new();
-    let mut nodes = Nodes::default();
     loop {
         if watches.are_ready() {
-            nodes.look(ctx, watches.nodes(&open)).await;
             let mut rest = Vec::new();
             for filling in open {
-                let look = watches.look(filling, &nodes);
+                let look = watches.look(filling);
                 match look.verdict() {
                     Verdict::Wait => rest.push(filling),
                     Verdict::Ended(trouble) => {
@@ -82,8 +82,7 @@ pub(super) async fn wait(
                         rest.push(filling);
                     }
                     Verdict::GivenUp(trouble) => {
-                        let is_over = matches!(look.pod, Stage::Gone | Stage::Over(_));
-                        if is_over && let Err(error) = cancel(ctx, &filling.request).await {
+                        if let Err(error) = cancel(ctx, &filling.request).await {
                             tracing::warn!("{}", error.chain());
                         }
                         tell(log, &filling.request, Some(trouble));
@@ -99,7 +98,7 @@ pub(super) async fn wait(
         }
         if Instant::now() >= deadline {
             for filling in open {
-                let why = watches.look(filling, &nodes).late();
+                let why = watches.look(filling).late();
                 tell(log, &filling.request, Some(why));
             }
             break;
@@ -112,6 +111,29 @@ pub(super) async fn wait(
     }
     log.info("Done waiting for all pod volume restores to complete");
     ended
+}
+
+/// Makes the repositories known that volumes are filled from, so that they are looked after. Nothing
+/// depends on it here.
+pub(super) async fn know_repositories(
+    ctx: &Context,
+    location: &BackupStorageLocation,
+    fillings: &[Filling],
+) {
+    let namespaces = fillings
+        .iter()
+        .map(|f| f.request.spec.source_namespace.as_str());
+    let namespaces: BTreeSet<&str> = namespaces.collect();
+    let place = location.name_any();
+    for namespace in namespaces {
+        let Ok(identifier) = repositories::identifier(location, namespace) else {
+            continue;
+        };
+        let object = repositories::object(ctx, namespace, &place, &identifier);
+        if let Err(error) = ctx.create(&object).await {
+            tracing::warn!("{}", error.chain());
+        }
+    }
 }
 
 /// Whether a pod that is not seen any more is there all the same: somebody may have taken its label.
@@ -168,10 +190,7 @@ pub(super) async fn cancel(ctx: &Context, request: &PodVolumeRestore) -> Result<
 
 /// Whether a request came to its end.
 pub(super) fn is_over(request: &PodVolumeRestore) -> bool {
-    matches!(
-        phase(request),
-        DataPathPhase::Completed | DataPathPhase::Failed | DataPathPhase::Canceled
-    )
+    abandoned::is_over(&phase(request))
 }
 
 fn phase(request: &PodVolumeRestore) -> DataPathPhase {
@@ -191,14 +210,12 @@ enum Stage {
     Over(String),
     /// It has no node.
     Unscheduled,
-    /// It is on a node where a node process is, or may be soon.
+    /// It is on a node.
     On(String),
-    /// It is on a node without a node process.
-    Alone(String),
 }
 
 impl Stage {
-    fn of(pod: Option<&Pod>, uid: &str, is_silent: impl FnOnce(&str) -> bool) -> Self {
+    fn of(pod: Option<&Pod>, uid: &str) -> Self {
         let Some(pod) = pod.filter(|pod| pod.uid().as_deref() == Some(uid)) else {
             return Self::Gone;
         };
@@ -207,7 +224,6 @@ impl Stage {
             return Self::Over(phase.to_owned());
         }
         match pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) {
-            Some(node) if is_silent(&node) => Self::Alone(node),
             Some(node) => Self::On(node),
             None => Self::Unscheduled,
         }
@@ -255,18 +271,11 @@ impl Look {
             DataPathPhase::Canceled => return Verdict::Ended(Some(trouble(canceled, message))),
             _ => {}
         }
-        let is_taken = phase(request) != DataPathPhase::New;
         match &self.pod {
             Stage::Gone => Verdict::GivenUp(trouble(failed, "the pod is gone")),
             Stage::Over(phase) => {
                 Verdict::GivenUp(trouble(failed, &format!("the pod ended as {phase}")))
             }
-            // Whoever has it says how it ends, or is found dead.
-            _ if is_taken => Verdict::Wait,
-            Stage::Alone(node) => Verdict::GivenUp(Trouble {
-                what: format!("node-agent pod is not running in node {node}"),
-                why: "it is filled when one runs there".to_owned(),
-            }),
             Stage::Unscheduled | Stage::On(_) => Verdict::Wait,
         }
     }
@@ -276,7 +285,7 @@ impl Look {
         let phase = self.request.as_deref().map(phase).unwrap_or_default();
         let node = match &self.pod {
             Stage::Unscheduled => "the pod has no node".to_owned(),
-            Stage::On(node) | Stage::Alone(node) => format!("the pod is on node {node}"),
+            Stage::On(node) => format!("the pod is on node {node}"),
             Stage::Over(phase) => format!("the pod is {phase}"),
             Stage::Gone => "the pod is gone".to_owned(),
         };
@@ -366,32 +375,17 @@ impl Watches {
         self.pods.get(namespace)?.get(namespace, name)
     }
 
-    /// Nodes that volumes wait for, which nobody has taken.
-    fn nodes(&self, open: &[&Filling]) -> Vec<String> {
-        let nodes = open.iter().filter_map(|filling| {
-            let request = self.request(filling)?;
-            let pod = self
-                .pod(&request)
-                .filter(|_| phase(&request) == DataPathPhase::New)?;
-            pod.spec.as_ref()?.node_name.clone()
-        });
-        let mut nodes: Vec<String> = nodes.collect();
-        nodes.sort();
-        nodes.dedup();
-        nodes
-    }
-
     fn request(&self, filling: &Filling) -> Option<Arc<PodVolumeRestore>> {
         let namespace = filling.request.namespace().unwrap_or_default();
         self.requests.get(&namespace, &filling.request.name_any())
     }
 
-    fn look(&self, filling: &Filling, nodes: &Nodes) -> Look {
+    fn look(&self, filling: &Filling) -> Look {
         let uid = filling.request.spec.pod.uid.as_deref().unwrap_or_default();
         let pod = self.pod(&filling.request);
         Look {
             request: self.request(filling),
-            pod: Stage::of(pod.as_deref(), uid, |node| nodes.is_silent(node)),
+            pod: Stage::of(pod.as_deref(), uid),
         }
     }
 }

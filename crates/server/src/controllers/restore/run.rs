@@ -13,7 +13,7 @@ use bowline_api::{
     Duration, Time,
     files::{BackupVolumeInfo, RestoreVolumeInfo, backup_suffix, restore_suffix},
     names::{FEATURE_API_GROUP_VERSIONS, annotation, finalizer},
-    v1::{Backup, PodVolumeBackup, Restore, RestorePhase, RestoreProgress, RestoreStatus},
+    v1::{PodVolumeBackup, Restore, RestorePhase, RestoreProgress, RestoreStatus},
 };
 use bowline_engine::{
     log::{About, Log, Written},
@@ -41,7 +41,7 @@ use super::{
     super::{Telling, log_level, patiently},
     finish, pods, schedule,
 };
-use crate::{Context, Error, Result, error::chain};
+use crate::{Context, Error, Result, error::chain, repositories};
 
 /// Where an administrator says which versions are liked best.
 const WISHES: (&str, &str) = ("enableapigroupversions", "restoreResourcesVersionPriority");
@@ -230,7 +230,7 @@ async fn objects(
         .json(&backup_file(&backup, backup_suffix::VOLUME_INFO))
         .await
         .map_err(|error| format!("error fetching volume info: {}", chain(&error)))?;
-    let pod_volumes = pod_volumes(ctx, &source.backup, bucket).await?;
+    let pod_volumes = pod_volumes(ctx, &source, bucket).await?;
     let actions = installation(ctx)
         .actions(restore, &pod_volumes.copies)
         .await;
@@ -267,6 +267,7 @@ async fn objects(
     let made = restore::run(job, Reader::new(&key, body)).await;
     let mut outcome = made.map_err(|error| chain(&error))?;
     let fillings = std::mem::take(&mut outcome.fillings);
+    pods::know_repositories(ctx, &source.location, &fillings).await;
     let filled = tokio::select! {
         filled = pods::wait(ctx, restore, &fillings, log, progress) => filled,
         () = cancel.cancelled() => return Ok(None),
@@ -280,9 +281,10 @@ async fn objects(
 /// What the backup has of the volumes of pods: its file says, or, if it has none, the cluster.
 async fn pod_volumes(
     ctx: &Context,
-    backup: &Backup,
+    source: &Source,
     bucket: &Bucket,
 ) -> Result<PodVolumes, String> {
+    let backup = &source.backup;
     let key = backup_file(&backup.name_any(), backup_suffix::POD_VOLUME_BACKUPS);
     let file = bucket.json::<Option<Vec<PodVolumeBackup>>>(&key).await;
     let file =
@@ -296,19 +298,10 @@ async fn pod_volumes(
     };
     Ok(PodVolumes {
         copies: Arc::new(Copies::new(&found)),
-        location: backup.spec.storage_location.clone().unwrap_or_default(),
-        repositories: repositories(&found),
+        location: source.location.name_any(),
+        // Only restic itself needs it, and knows no other places than those that it names.
+        repositories: repositories::identifier(&source.location, "").unwrap_or_default(),
     })
-}
-
-/// What the names of the repositories begin with, as restic spells them.
-fn repositories(copies: &[PodVolumeBackup]) -> String {
-    let prefixes = copies.iter().filter_map(|copy| {
-        let namespace = copy.spec.pod.namespace.as_deref()?;
-        let prefix = copy.spec.repo_identifier.strip_suffix(namespace)?;
-        prefix.strip_suffix('/')
-    });
-    prefixes.map(str::to_owned).next().unwrap_or_default()
 }
 
 /// Versions that an administrator likes best; none when the feature is off.

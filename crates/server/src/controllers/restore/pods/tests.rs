@@ -37,15 +37,11 @@ fn told(verdict: Verdict) -> String {
 #[test]
 fn a_volume_is_waited_for_while_there_is_hope() {
     let on = || Stage::On("n".to_owned());
-    let alone = || Stage::Alone("n".to_owned());
     let over = || Stage::Over("Failed".to_owned());
-    let no_agent =
-        "given up, node-agent pod is not running in node n: it is filled when one runs there";
     for (phase, pod, expected) in [
         ("", Stage::Unscheduled, "wait"),
         ("", on(), "wait"),
-        ("New", alone(), no_agent),
-        ("Accepted", alone(), "wait"),
+        ("Accepted", on(), "wait"),
         ("InProgress", on(), "wait"),
         ("Canceling", on(), "wait"),
         ("Completed", on(), "filled"),
@@ -92,27 +88,17 @@ fn a_pod_is_where_it_says_it_is() {
         .unwrap()
     };
     let (null, n) = (|| json!(null), || json!("n"));
-    for (pod, silent, expected) in [
-        (None, false, Stage::Gone),
-        (Some(pod("other", "Pending", n())), false, Stage::Gone),
-        (Some(pod("u", "Pending", null())), true, Stage::Unscheduled),
-        (
-            Some(pod("u", "Pending", n())),
-            false,
-            Stage::On("n".to_owned()),
-        ),
-        (
-            Some(pod("u", "Pending", n())),
-            true,
-            Stage::Alone("n".to_owned()),
-        ),
+    for (pod, expected) in [
+        (None, Stage::Gone),
+        (Some(pod("other", "Pending", n())), Stage::Gone),
+        (Some(pod("u", "Pending", null())), Stage::Unscheduled),
+        (Some(pod("u", "Pending", n())), Stage::On("n".to_owned())),
         (
             Some(pod("u", "Failed", n())),
-            false,
             Stage::Over("Failed".to_owned()),
         ),
     ] {
-        assert_eq!(Stage::of(pod.as_ref(), "u", |_| silent), expected);
+        assert_eq!(Stage::of(pod.as_ref(), "u"), expected);
     }
 }
 
