@@ -11,7 +11,10 @@ use bowline_api::{
         BackupStorageLocation, UploaderType,
     },
 };
-use bowline_volume::embedded::{Budget, Identity, Repository};
+use bowline_volume::{
+    embedded::{Budget, Identity, Repository},
+    program::identifier,
+};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{Secret, SecretKeySelector},
@@ -68,53 +71,6 @@ pub(crate) fn object(
             .insert(key.to_owned(), label_value(value));
     }
     object
-}
-
-/// Where restic finds the repository of a namespace, or why that cannot be said.
-pub(crate) fn identifier(
-    location: &BackupStorageLocation,
-    namespace: &str,
-) -> Result<String, String> {
-    let spec = &location.spec;
-    let config = |key: &str| {
-        let value = spec.config.as_ref().and_then(|config| config.get(key));
-        value.map(String::as_str).filter(|value| !value.is_empty())
-    };
-    let storage = &spec.object_storage;
-    let bucket = storage.bucket.trim_matches('/');
-    let prefix = storage.prefix.as_deref().unwrap_or_default();
-    let place = match prefix.trim_matches('/') {
-        "" => FOLDER.to_owned(),
-        prefix => format!("{prefix}/{FOLDER}"),
-    };
-    if let Some(given) = config("resticRepoPrefix") {
-        return Ok(format!("{}/{namespace}", given.trim_end_matches('/')));
-    }
-    let provider = &spec.provider;
-    let known = provider.strip_prefix("velero.io/").unwrap_or(provider);
-    let s3 = || {
-        let host = match (config("s3Url"), config("region")) {
-            (Some(url), _) => url.trim_end_matches('/').to_owned(),
-            (None, Some(region)) => format!("s3-{region}.amazonaws.com"),
-            // Restic asks for the region itself.
-            (None, None) => "s3.amazonaws.com".to_owned(),
-        };
-        format!("s3:{host}/{bucket}/{place}/{namespace}")
-    };
-    Ok(match known {
-        "aws" => s3(),
-        "azure" => format!("azure:{bucket}:/{place}/{namespace}"),
-        "gcp" => format!("gs:{bucket}:/{place}/{namespace}"),
-        "filesystem" | "fs" => match config("path").or_else(|| config("fspath")) {
-            Some(root) => format!(
-                "{}/{bucket}/{place}/{namespace}",
-                root.trim_end_matches('/')
-            ),
-            None => return Err("config needs path, the folder that holds buckets".to_owned()),
-        },
-        _ if config("s3Url").is_some() => s3(),
-        _ => return Err(format!("invalid backend type {known}, provider {provider}")),
-    })
 }
 
 /// Opens the repository of a namespace in a location.
@@ -216,7 +172,7 @@ pub(crate) async fn ensure(
     location: &BackupStorageLocation,
     namespace: &str,
 ) -> Result<Result<String, String>> {
-    let identifier = match identifier(location, namespace) {
+    let identifier = match identifier(&location.spec, namespace) {
         Ok(identifier) => identifier,
         Err(why) => return Ok(Err(why)),
     };
@@ -292,58 +248,8 @@ pub(crate) fn not_ready(repository: &mut BackupRepository, why: &str) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn identifiers_are_those_of_velero() {
-        let location = |provider: &str, prefix: &str, config: serde_json::Value| {
-            let spec = json!({
-                "provider": provider, "config": config,
-                "objectStorage": {"bucket": "b", "prefix": prefix},
-            });
-            BackupStorageLocation::new("velero", "l", serde_json::from_value(spec).unwrap())
-        };
-        for (provider, prefix, config, expected) in [
-            (
-                "aws",
-                "",
-                json!({"region": "eu-west-1"}),
-                "s3:s3-eu-west-1.amazonaws.com/b/restic/shop",
-            ),
-            (
-                "velero.io/aws",
-                "a/b",
-                json!({"s3Url": "http://minio:9000/", "region": "x"}),
-                "s3:http://minio:9000/b/a/b/restic/shop",
-            ),
-            ("aws", "", json!({}), "s3:s3.amazonaws.com/b/restic/shop"),
-            ("azure", "p", json!({}), "azure:b:/p/restic/shop"),
-            ("gcp", "", json!({}), "gs:b:/restic/shop"),
-            ("fs", "p/", json!({"fspath": "/x"}), "/x/b/p/restic/shop"),
-            ("filesystem", "", json!({"path": "/x/"}), "/x/b/restic/shop"),
-            (
-                "example.com/thing",
-                "",
-                json!({"s3Url": "https://h"}),
-                "s3:https://h/b/restic/shop",
-            ),
-            (
-                "aws",
-                "",
-                json!({"resticRepoPrefix": "rest:http://r/x/"}),
-                "rest:http://r/x/shop",
-            ),
-        ] {
-            let found = identifier(&location(provider, prefix, config.clone()), "shop");
-            assert_eq!(found.as_deref(), Ok(expected), "{provider} {config}");
-        }
-        assert_eq!(
-            identifier(&location("example.com/thing", "", json!({})), "shop"),
-            Err("invalid backend type example.com/thing, provider example.com/thing".to_owned())
-        );
-    }
 
     #[test]
     fn names_are_labels() {

@@ -14,6 +14,7 @@ use bowline_api::{
         RepositoryMaintenance, RepositoryMaintenanceResult as Outcome, UploaderType,
     },
 };
+use bowline_volume::program::identifier;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt, runtime::controller::Action};
@@ -105,7 +106,7 @@ fn next(repository: &BackupRepository, facts: &Facts<'_>) -> Step {
         let name = &spec.backup_storage_location;
         return Step::Refuse(format!("backup storage location {name} not found"));
     };
-    let identifier = match repositories::identifier(location, &spec.volume_namespace) {
+    let identifier = match identifier(&location.spec, &spec.volume_namespace) {
         Ok(identifier) => identifier,
         Err(why) => return Step::Refuse(why),
     };
@@ -308,7 +309,9 @@ impl Repositories {
                 let status = repository.status_mut();
                 status.phase = Some(Phase::Ready);
                 status.message = None;
-                status.last_maintenance_time.get_or_insert(Time(ctx.now()));
+                status
+                    .last_maintenance_time
+                    .get_or_insert_with(|| Time(ctx.now()));
                 tracing::info!(repository = name, "ready");
             }
             Err(error @ Error::Api { .. }) => return Err(error),

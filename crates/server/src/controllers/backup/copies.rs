@@ -58,10 +58,13 @@ pub(super) struct Copies {
     is_resumed: bool,
     deadline: Instant,
     /// Where restic finds the repository of each namespace, or why it cannot be used.
-    repositories: Mutex<HashMap<String, Arc<OnceCell<Result<String, String>>>>>,
+    repositories: Mutex<HashMap<String, Arc<Found>>>,
     /// Begins with the first pod that has something to copy.
     watched: OnceCell<Watched>,
 }
+
+/// Where a repository is, or why it cannot be used; found out once.
+type Found = OnceCell<Result<String, String>>;
 
 /// All copies of the backup by name, kept up to date.
 struct Watched {

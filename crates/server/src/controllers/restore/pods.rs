@@ -21,6 +21,7 @@ use bowline_engine::{
     progress::Progress,
     restore::pod_volume::Filling,
 };
+use bowline_volume::program::identifier;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -126,7 +127,7 @@ pub(super) async fn know_repositories(
     let namespaces: BTreeSet<&str> = namespaces.collect();
     let place = location.name_any();
     for namespace in namespaces {
-        let Ok(identifier) = repositories::identifier(location, namespace) else {
+        let Ok(identifier) = identifier(&location.spec, namespace) else {
             continue;
         };
         let object = repositories::object(ctx, namespace, &place, &identifier);

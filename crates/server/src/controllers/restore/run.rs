@@ -31,6 +31,7 @@ use bowline_vault::{
     bucket::{backup_file, restore_file},
     crash,
 };
+use bowline_volume::program::identifier;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
@@ -41,7 +42,7 @@ use super::{
     super::{Telling, log_level, patiently},
     finish, pods, schedule,
 };
-use crate::{Context, Error, Result, error::chain, repositories};
+use crate::{Context, Error, Result, error::chain};
 
 /// Where an administrator says which versions are liked best.
 const WISHES: (&str, &str) = ("enableapigroupversions", "restoreResourcesVersionPriority");
@@ -300,7 +301,7 @@ async fn pod_volumes(
         copies: Arc::new(Copies::new(&found)),
         location: source.location.name_any(),
         // Only restic itself needs it, and knows no other places than those that it names.
-        repositories: repositories::identifier(&source.location, "").unwrap_or_default(),
+        repositories: identifier(&source.location.spec, "").unwrap_or_default(),
     })
 }
 
