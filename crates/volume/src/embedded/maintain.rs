@@ -232,7 +232,13 @@ async fn copy(
     wanted.sort_unstable_by_key(|entry| (entry.pack(), entry.offset));
     let stop = Arc::new(Stop::default());
     let _ending = StopOnDrop(Arc::clone(&stop));
-    let saver = Saver::new(&repository.files, &Arc::default(), &stop, 2);
+    let saver = Saver::new(
+        &repository.files,
+        &Arc::default(),
+        &stop,
+        2,
+        &Arc::default(),
+    );
     let (files, index) = (repository.files.clone(), Arc::clone(index));
     let copying = tokio::task::spawn_blocking(move || {
         let handle = tokio::runtime::Handle::current();

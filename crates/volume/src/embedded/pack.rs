@@ -16,12 +16,15 @@ const MOST: usize = 300_000;
 pub(crate) struct Builder {
     bytes: Vec<u8>,
     blobs: Vec<Placed>,
+    /// Bytes of files that are in it.
+    moved: u64,
 }
 
 /// A full pack.
 pub(crate) struct Built {
     pub(crate) pack: Pack,
     pub(crate) bytes: Vec<u8>,
+    pub(crate) moved: u64,
 }
 
 impl Builder {
@@ -30,7 +33,7 @@ impl Builder {
         bytes.clear();
         Self {
             bytes,
-            blobs: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -53,6 +56,11 @@ impl Builder {
         });
         self.bytes.extend_from_slice(sealed);
         self.bytes.len() >= FULL || self.blobs.len() >= MOST
+    }
+
+    /// Notes bytes of files that the last blob brought.
+    pub(crate) fn moved(&mut self, bytes: u64) {
+        self.moved += bytes;
     }
 
     /// Ends the pack.
@@ -80,6 +88,7 @@ impl Builder {
                 blobs: self.blobs,
             },
             bytes,
+            moved: self.moved,
         }
     }
 }

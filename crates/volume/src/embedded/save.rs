@@ -19,7 +19,7 @@ use super::{
     pack::{Builder, Built},
     stop::Stop,
 };
-use crate::{Error, Result};
+use crate::{Error, Progress, Result};
 
 /// How much is compressed: fast, since whoever waits waits for this.
 const LEVEL: i32 = 1;
@@ -43,6 +43,8 @@ pub(crate) struct Saver {
     /// Packs that are in the bucket and in no index file yet.
     stored: Arc<Mutex<Vec<Pack>>>,
     counts: Counts,
+    /// Told of bytes of files when they are in the bucket.
+    progress: Arc<Progress>,
 }
 
 /// What was new.
@@ -81,7 +83,13 @@ fn cannot_pack(error: std::io::Error) -> Error {
 
 impl Saver {
     /// `packs`: how many may be on their way at the same time.
-    pub(crate) fn new(files: &Files, index: &Arc<Index>, stop: &Arc<Stop>, packs: usize) -> Self {
+    pub(crate) fn new(
+        files: &Files,
+        index: &Arc<Index>,
+        stop: &Arc<Stop>,
+        packs: usize,
+        progress: &Arc<Progress>,
+    ) -> Self {
         Self {
             files: files.clone(),
             index: Arc::clone(index),
@@ -95,6 +103,7 @@ impl Saver {
             spare: Arc::default(),
             stored: Arc::default(),
             counts: Counts::default(),
+            progress: Arc::clone(progress),
         }
     }
 
@@ -102,11 +111,22 @@ impl Saver {
         &self.counts
     }
 
-    /// Stores a blob unless it is known. Called from threads that may wait.
-    pub(crate) fn save(&self, blob: Blob, text: &[u8], desk: &mut Desk) -> Result<Id> {
+    /// Stores a piece of a file unless it is known. Called from threads that may wait.
+    pub(crate) fn save_data(&self, text: &[u8], desk: &mut Desk) -> Result<Id> {
         let id = Id::of(text);
-        if self.is_new(blob, &id) {
-            self.pack(blob, id, text, desk)?;
+        if self.is_new(Blob::Data, &id) {
+            self.pack(Blob::Data, id, text, desk)?;
+        } else {
+            self.progress.more(text.len() as u64);
+        }
+        Ok(id)
+    }
+
+    /// Stores a tree unless it is known.
+    pub(crate) fn save_tree(&self, text: &[u8], desk: &mut Desk) -> Result<Id> {
+        let id = Id::of(text);
+        if self.is_new(Blob::Tree, &id) {
+            self.pack(Blob::Tree, id, text, desk)?;
         }
         Ok(id)
     }
@@ -148,7 +168,13 @@ impl Saver {
             .fetch_add(text.len() as u64, Ordering::Relaxed);
         let packed = desk.sealed.len() as u64;
         self.counts.packed.fetch_add(packed, Ordering::Relaxed);
-        self.add(builder, blob, id, &desk.sealed, raw)
+        let moved = match blob {
+            Blob::Data => text.len() as u64,
+            Blob::Tree => 0,
+        };
+        self.add(builder, moved, |builder| {
+            builder.add(blob, id, &desk.sealed, raw)
+        })
     }
 
     /// Stores a blob that is sealed already.
@@ -157,20 +183,22 @@ impl Saver {
             Blob::Data => &self.data,
             Blob::Tree => &self.trees,
         };
-        self.add(builder, entry.blob(), entry.id, sealed, entry.raw)
+        self.add(builder, 0, |builder| {
+            builder.add(entry.blob(), entry.id, sealed, entry.raw)
+        })
     }
 
+    /// Adds a blob, and sends the pack if that makes it full.
     fn add(
         &self,
         builder: &Mutex<Builder>,
-        blob: Blob,
-        id: Id,
-        sealed: &[u8],
-        raw: u32,
+        moved: u64,
+        add: impl FnOnce(&mut Builder) -> bool,
     ) -> Result<()> {
         let full = {
             let mut builder = lock(builder);
-            let is_full = builder.add(blob, id, sealed, raw);
+            let is_full = add(&mut builder);
+            builder.moved(moved);
             is_full.then(|| {
                 let spare = lock(&self.spare).pop().unwrap_or_default();
                 std::mem::replace(&mut *builder, Builder::with(spare))
@@ -189,9 +217,10 @@ impl Saver {
         if self.stop.is_stopped() {
             return Err(Error::Cancelled);
         }
-        let Built { pack, bytes } = builder.build(&self.files.key);
+        let Built { pack, bytes, moved } = builder.build(&self.files.key);
         let (files, stop) = (self.files.clone(), Arc::clone(&self.stop));
         let (stored, spare) = (Arc::clone(&self.stored), Arc::clone(&self.spare));
+        let progress = Arc::clone(&self.progress);
         let put = async move {
             let sent = async {
                 let bytes = Bytes::from(bytes);
@@ -200,6 +229,7 @@ impl Saver {
                     lock(&spare).push(bytes.into());
                 }
                 drop(permit);
+                progress.more(moved);
                 keep(&files, &stored, pack).await
             };
             if let Err(error) = sent.await {

@@ -95,7 +95,7 @@ async fn locked(
     let packs = (repository.budget.memory / (24 << 20)).clamp(1, 4);
     let run = Arc::new(Run {
         repository: repository.clone(),
-        saver: Saver::new(files, &index, stop, packs),
+        saver: Saver::new(files, &index, stop, packs, progress),
         index: Arc::clone(&index),
         progress: Arc::clone(progress),
         stop: Arc::clone(stop),

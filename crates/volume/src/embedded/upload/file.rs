@@ -23,7 +23,6 @@ use super::{
     super::{
         chunker::{MAX, MIN},
         id::Id,
-        index::Blob,
         save::{Desk, lock},
         tree::Node,
     },
@@ -208,13 +207,10 @@ impl<'a> Worker<'a> {
             Ok(length) => {
                 node.size = length as u64;
                 if length > 0 {
-                    let id = self
-                        .run
-                        .saver
-                        .save(Blob::Data, &self.buffer, &mut self.desk)?;
+                    let id = self.run.saver.save_data(&self.buffer, &mut self.desk)?;
                     node.content = vec![id];
                 }
-                self.run.done(node.size);
+                self.run.took(node.size);
                 let Job { folder, at, .. } = job;
                 folder.bring(self.run, at, Some(node), false, &mut self.desk)
             }
@@ -330,11 +326,13 @@ impl<'a> Worker<'a> {
         static ZEROS: OnceLock<Vec<u8>> = OnceLock::new();
         let zeros = ZEROS.get_or_init(|| vec![0; MIN]);
         let count = length / MIN as u64;
-        let saved = self.run.saver.save(Blob::Data, zeros, &mut self.desk);
+        let saved = self.run.saver.save_data(zeros, &mut self.desk);
         let id = saved.map_err(Failure::Repository)?;
         lock(&large.pieces).extend((0..count).map(|_| id));
         let length = count * MIN as u64;
-        self.run.done(length);
+        self.run.took(length);
+        // The first is told of when it is stored.
+        self.run.progress.more(length - MIN as u64);
         seek(file, SeekFrom::Start(at + length))?;
         Ok(length)
     }
@@ -376,9 +374,9 @@ impl<'a> Worker<'a> {
     }
 
     fn pack(&mut self, large: &Arc<Large<'a>>, number: usize, data: &[u8]) -> Result<()> {
-        let id = self.run.saver.save(Blob::Data, data, &mut self.desk)?;
+        let id = self.run.saver.save_data(data, &mut self.desk)?;
         lock(&large.pieces)[number] = id;
-        self.run.done(data.len() as u64);
+        self.run.took(data.len() as u64);
         self.close(large)
     }
 

@@ -9,7 +9,6 @@ use std::sync::{
 use super::{
     super::{
         id::Id,
-        index::Blob,
         save::{Desk, lock},
         tree::{self, Node},
     },
@@ -146,7 +145,7 @@ impl<'a> Folder<'a> {
         }
         let text = tree::write(nodes.iter().flatten());
         drop(nodes);
-        let tree = run.saver.save(Blob::Tree, &text, desk)?;
+        let tree = run.saver.save_tree(&text, desk)?;
         Ok((Some(tree), false))
     }
 }

@@ -190,7 +190,8 @@ impl<'a, 'pool> Walker<'a, 'pool> {
         let is_known = old.is_some();
         if let Some(old) = old.filter(|old| stat::is_same(old, found) && run.has_all(old)) {
             run.counts.files_same.fetch_add(1, Ordering::Relaxed);
-            run.done(old.size);
+            run.took(old.size);
+            run.progress.more(old.size);
             level.folder.same(old);
             return;
         }
@@ -260,10 +261,9 @@ impl Run {
         node.content.iter().all(has)
     }
 
-    /// Notes bytes that are in the snapshot.
-    pub(super) fn done(&self, bytes: u64) {
+    /// Notes bytes that will be in the snapshot.
+    pub(super) fn took(&self, bytes: u64) {
         self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.progress.more(bytes);
     }
 }
 
