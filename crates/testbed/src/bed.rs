@@ -33,6 +33,8 @@ use crate::{
 
 /// The name of the one node.
 pub const NODE: &str = "bed-node";
+/// The kubelet's folder of pods, for whoever sees the node's mounts.
+pub const PODS: &str = "/var/lib/kubelet/pods";
 /// An image with a shell and the usual tools, for pods of scenarios.
 pub const BUSYBOX: &str = "bed.local/busybox:1";
 
@@ -282,12 +284,35 @@ impl Bed {
 
     /// Makes an image and gives it to the node.
     pub(crate) fn import(&self, image: &Image) -> anyhow::Result<()> {
-        let machine = self
-            .state
-            .machine
-            .as_ref()
-            .context("an API-only bed takes no images")?;
-        import(machine, &self.folder, image)
+        import(self.machine()?, &self.folder, image)
+    }
+
+    /// Gives the node an image that is in an archive.
+    pub fn import_archive(&self, archive: &Path) -> anyhow::Result<()> {
+        import_archive(self.machine()?, archive)
+    }
+
+    /// Starts a command where it sees what the node has mounted; its network is this machine's.
+    pub(crate) async fn start_on_node(
+        &self,
+        name: &str,
+        command: &Command,
+        log: &Path,
+    ) -> anyhow::Result<Process> {
+        let machine = self.machine()?;
+        machine
+            .start_process(name, machine.mounted(command), log)
+            .await
+    }
+
+    fn machine(&self) -> anyhow::Result<&Machine> {
+        let machine = self.state.machine.as_ref();
+        machine.context("this bed has no node")
+    }
+
+    /// The folder of a pod on the node, as this machine sees it: without what is mounted in it.
+    pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
+        self.folder.join("kubelet/pods").join(uid)
     }
 
     /// The log files, for whoever wants to know why.
@@ -431,17 +456,14 @@ pub(crate) async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
 fn import(machine: &Machine, folder: &Path, image: &Image) -> anyhow::Result<()> {
     let archive = folder.join("image.tar");
     image.write(&archive)?;
-    machine.run(
-        "ctr",
-        &[
-            "-n",
-            "k8s.io",
-            "images",
-            "import",
-            &archive.to_string_lossy(),
-        ],
-    )?;
+    import_archive(machine, &archive)?;
     fs::remove_file(archive)?;
+    Ok(())
+}
+
+fn import_archive(machine: &Machine, archive: &Path) -> anyhow::Result<()> {
+    let archive = archive.to_string_lossy();
+    machine.run("ctr", &["-n", "k8s.io", "images", "import", &archive])?;
     Ok(())
 }
 

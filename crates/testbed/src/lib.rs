@@ -6,8 +6,10 @@
 //!   bed        a cluster made of those programs: API only, or with a node that runs pods
 //!   machine    the namespaces that a node bed lives in, so that ending it leaves nothing behind
 //!   peer       the real Velero: its command line, its server as a process or in the cluster
+//!   ours       Bowline in the cluster
 //!   servers    Velero's server and ours, taking turns
 //!   fill, zoo  many objects; an object of every kind
+//!   tree       files of every kind
 //!   scene      what one scenario gets: a client, fresh names, a bucket, processes, deadlines
 //!   scenarios  the promises, each as a story on a bed
 //! ```
@@ -24,6 +26,7 @@ pub mod fill;
 pub mod image;
 pub mod leftovers;
 pub mod measure;
+pub mod ours;
 pub mod peer;
 pub mod proxy;
 pub mod relay;

@@ -30,7 +30,8 @@ use crate::{Process, process, wait_for};
 
 /// Where the bed's API server and S3 are, for this machine and for pods.
 pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 244, 255, 2);
-const OUTSIDE: Ipv4Addr = Ipv4Addr::new(10, 244, 255, 1);
+/// Where this machine is, for itself and for pods.
+pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(10, 244, 255, 1);
 const LINK: &str = "bowline0";
 const CGROUP: &str = "bowline-bed";
 /// Folders that kubelet and its friends insist on; the bed's own are mounted over them.
@@ -171,6 +172,23 @@ impl Machine {
             ])
             .arg(program);
         command
+    }
+
+    /// The same command among the mounts and processes inside, but with this machine's network.
+    pub(crate) fn mounted(&self, command: &Command) -> Command {
+        let mut inside = Command::new("nsenter");
+        inside
+            .args(["--target", &self.init.pid.to_string(), "--mount", "--pid"])
+            .arg("--")
+            .arg(command.get_program())
+            .args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => inside.env(name, value),
+                None => inside.env_remove(name),
+            };
+        }
+        inside
     }
 
     /// Runs a command inside and gives its output.

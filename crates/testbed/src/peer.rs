@@ -31,9 +31,7 @@ use crate::{
 /// up into the bucket, and waits until it can.
 pub async fn install(bed: &Bed, bucket: &Bucket) -> anyhow::Result<()> {
     let since = Timestamp::now();
-    for image in images(bed)? {
-        bed.import(&image)?;
-    }
+    import(bed)?;
     let credentials = bed.folder().join("velero-credentials");
     pki::write_private(&credentials, &bucket.credentials())?;
     let mut velero = bed.program("velero");
@@ -59,6 +57,11 @@ pub async fn install(bed: &Bed, bucket: &Bucket) -> anyhow::Result<()> {
         ]);
     run(velero).await?;
     location_available(bed, since).await
+}
+
+/// Gives the node Velero's images.
+pub fn import(bed: &Bed) -> anyhow::Result<()> {
+    images(bed)?.iter().try_for_each(|image| bed.import(image))
 }
 
 /// Takes Velero out of the cluster again.
@@ -226,7 +229,7 @@ fn location_config(bucket: &Bucket) -> String {
 }
 
 /// Waits until a server has validated the default location since then.
-async fn location_available(bed: &Bed, since: Timestamp) -> anyhow::Result<()> {
+pub(crate) async fn location_available(bed: &Bed, since: Timestamp) -> anyhow::Result<()> {
     let locations: Api<BackupStorageLocation> = Api::namespaced(bed.client(), DEFAULT_NAMESPACE);
     wait_for(
         "the location to be available",

@@ -99,6 +99,17 @@ pub(crate) fn busybox() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// Says that a program does not run where there are no libraries, if so.
+pub(crate) fn is_static(path: &Path) -> anyhow::Result<()> {
+    if is_dynamic(path) {
+        bail!(
+            "{} is not static, so no image is made of it",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
 /// Whether an ELF file asks for a loader, which is an absolute path inside it.
 fn is_dynamic(path: &Path) -> bool {
     let bytes = fs::read(path).unwrap_or_default();

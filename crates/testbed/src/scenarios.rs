@@ -9,6 +9,7 @@ mod exchange;
 mod faults;
 mod hooks;
 mod killed;
+mod pod_volumes;
 mod pods;
 mod progress;
 mod rehearsal;
@@ -94,6 +95,18 @@ pub const ALL: &[Scenario] = &[
     }),
     on(NODE, "velero-in-the-cluster", |scene| {
         Box::pin(velero::in_the_cluster(scene))
+    }),
+    on(NODE, "pod-volumes", |scene| {
+        Box::pin(pod_volumes::come_back(scene))
+    }),
+    on(NODE, "velero-restores-our-volumes", |scene| {
+        Box::pin(pod_volumes::velero::restores_ours(scene))
+    }),
+    on(NODE, "restic-era", |scene| {
+        Box::pin(pod_volumes::era::is_restored(scene))
+    }),
+    on(NODE, "volumes-killed", |scene| {
+        Box::pin(pod_volumes::killed::in_the_middle(scene))
     }),
 ];
 

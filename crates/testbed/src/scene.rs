@@ -160,6 +160,14 @@ impl Scene {
         Ok(process)
     }
 
+    /// The same, where it sees what the node has mounted.
+    pub async fn start_on_node(&self, name: &str, command: &Command) -> anyhow::Result<Process> {
+        let log = self.folder.join(format!("{name}.log"));
+        let process = self.bed.start_on_node(name, command, &log).await?;
+        self.processes().push(process.clone());
+        Ok(process)
+    }
+
     /// Notes that a part cannot be played, and why; the report counts it.
     pub fn skip(&self, part: &str, why: &anyhow::Error) {
         let skipped = Skipped {

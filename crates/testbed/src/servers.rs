@@ -10,8 +10,8 @@ use anyhow::{Context, bail};
 use bowline_api::{
     names::{DEFAULT_LOCATION, DEFAULT_NAMESPACE},
     v1::{
-        Backup, BackupPhase, BackupStorageLocation, BackupStorageLocationPhase, Restore,
-        RestorePhase,
+        Backup, BackupPhase, BackupStorageLocation, BackupStorageLocationPhase, DataPathPhase,
+        PodVolumeBackup, PodVolumeRestore, Restore, RestorePhase,
     },
 };
 use futures::StreamExt;
@@ -215,6 +215,26 @@ pub trait Work:
     /// Whether it is in its last phase.
     fn is_over(&self) -> bool;
 }
+
+/// Work of a node's process, of which there is some for each volume.
+macro_rules! volume_work {
+    ($kind:ty) => {
+        impl Work for $kind {
+            fn is_over(&self) -> bool {
+                let phase = self.status.as_ref().and_then(|s| s.phase.as_ref());
+                matches!(
+                    phase,
+                    Some(
+                        DataPathPhase::Completed | DataPathPhase::Failed | DataPathPhase::Canceled
+                    )
+                )
+            }
+        }
+    };
+}
+
+volume_work!(PodVolumeBackup);
+volume_work!(PodVolumeRestore);
 
 impl Work for Backup {
     fn is_over(&self) -> bool {

@@ -9,7 +9,7 @@
 //! The password is `COPY_PASSWORD`; keys of S3 are `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.
 //! What came of it is a line of JSON.
 
-use std::{env, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{env, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use bowline_api::v1::{BackupStorageLocation, BackupStorageLocationSpec, ObjectStorageLocation};
@@ -20,7 +20,7 @@ use bowline_volume::{
 };
 use clap::{Parser, Subcommand};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 #[derive(Parser)]
 struct Args {
@@ -41,6 +41,9 @@ struct Args {
     /// Threads that copy
     #[arg(long)]
     threads: Option<usize>,
+    /// Tell how far it is: bytes done and in all, in lines on standard error
+    #[arg(long)]
+    progress: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -94,6 +97,9 @@ async fn main() -> ExitCode {
 async fn run(args: Args) -> anyhow::Result<Value> {
     let cancel = CancellationToken::new();
     let progress = Arc::new(Progress::default());
+    let _telling = args
+        .progress
+        .then(|| AbortOnDropHandle::new(tokio::spawn(tell(Arc::clone(&progress)))));
     let repository = open(&args).await?;
     Ok(match args.command {
         Command::Init => json!({}),
@@ -149,6 +155,20 @@ async fn run(args: Args) -> anyhow::Result<Value> {
             json!({ "freed": done.freed, "kept": done.kept })
         }
     })
+}
+
+#[expect(clippy::print_stderr, reason = "this is a program for the terminal")]
+async fn tell(progress: Arc<Progress>) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(100));
+    let mut last = (0, 0);
+    loop {
+        ticks.tick().await;
+        let (total, done) = progress.get();
+        if (total, done) != last {
+            last = (total, done);
+            eprintln!("{done} {total}");
+        }
+    }
 }
 
 fn shown(problems: &[Problem]) -> Vec<String> {

@@ -150,12 +150,15 @@ fn copy(
     let root = Root::default();
     std::thread::scope(|scope| {
         let scanning = scan::start(scope, run, Arc::clone(&source));
-        let pool = Pool::start(scope, run, threads);
-        let walked = Walker::new(run, &pool, trees, &root).walk(&source, old);
-        if let Err(error) = walked {
-            run.stop.fail(error);
-        }
-        pool.finish();
+        // Left when all files are packed: until then, the total is of interest.
+        std::thread::scope(|scope| {
+            let pool = Pool::start(scope, run, threads);
+            let walked = Walker::new(run, &pool, trees, &root).walk(&source, old);
+            if let Err(error) = walked {
+                run.stop.fail(error);
+            }
+            pool.finish();
+        });
         scanning.end();
     });
     run.stop.check()?;
