@@ -12,7 +12,7 @@
 
 mod backup;
 mod config;
-mod copy;
+pub(crate) mod copy;
 mod done;
 mod heartbeat;
 mod metrics;
