@@ -3,6 +3,7 @@
 
 mod apiserver;
 mod backup;
+mod pod_volume;
 mod restore;
 mod round;
 mod stage;
@@ -22,6 +23,8 @@ pub(crate) enum What {
     Backup(backup::Args),
     /// Restores by Velero and by Bowline of the same backup into empty clusters
     Restore(restore::Args),
+    /// A pod's volume by Velero and by Bowline in the cluster, with their node agents
+    PodVolume(pod_volume::Args),
     /// Volumes into repositories and back, by restic, kopia and Bowline
     Volume(volume::Args),
 }
@@ -34,6 +37,7 @@ pub(crate) async fn run(what: What) -> anyhow::Result<()> {
         What::Apiserver => apiserver::run().await,
         What::Backup(args) => backup::run(&args).await,
         What::Restore(args) => restore::run(&args).await,
+        What::PodVolume(args) => pod_volume::run(&args).await,
         What::Volume(args) => volume::run(&args).await,
     }
 }
@@ -41,13 +45,30 @@ pub(crate) async fn run(what: What) -> anyhow::Result<()> {
 /// Builds our programs for release and runs this one again.
 fn in_release() -> anyhow::Result<()> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .current_dir(crate::root())
-        .args(["build", "--quiet", "--release"])
-        .args(["--package", "bowline", "--package", "xtask", "--bins"])
-        .args(["--package", "bowline-volume", "--example", "copy"])
-        .status()?;
-    ensure!(built.success(), "the release build failed");
+    let others = [
+        "build",
+        "--package",
+        "xtask",
+        "--bins",
+        "--package",
+        "bowline-volume",
+        "--example",
+        "copy",
+    ];
+    // Without any library, as in the image.
+    let bowline = ["rustc", "--package", "bowline", "--bin", "bowline"];
+    for (what, flags) in [
+        (&others[..], &[][..]),
+        (&bowline, &["--", "-C", "target-feature=+crt-static"]),
+    ] {
+        let built = Command::new(&cargo)
+            .current_dir(crate::root())
+            .args(what)
+            .args(["--quiet", "--release"])
+            .args(flags)
+            .status()?;
+        ensure!(built.success(), "the release build failed");
+    }
     let me = env::current_exe()?;
     let profiles = me.parent().and_then(|p| p.parent());
     let release = profiles

@@ -311,7 +311,7 @@ impl Bed {
     }
 
     /// The folder of a pod on the node, as this machine sees it: without what is mounted in it.
-    pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
+    pub fn pod_folder(&self, uid: &str) -> PathBuf {
         self.folder.join("kubelet/pods").join(uid)
     }
 

@@ -6,9 +6,9 @@
 //! ```
 
 mod report;
-mod same;
+pub(super) mod same;
 mod tool;
-mod tree;
+pub(super) mod tree;
 
 use std::{fs, path::Path, process::Command, time::Instant};
 

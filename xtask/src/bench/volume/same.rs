@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, anyhow, bail, ensure};
 
 /// Compares two trees, with the times of files or without; gives their bytes.
-pub(super) fn same(left: &Path, right: &Path, times: bool) -> anyhow::Result<u64> {
+pub(in crate::bench) fn same(left: &Path, right: &Path, times: bool) -> anyhow::Result<u64> {
     let (mut these, mut those) = (BTreeMap::new(), BTreeMap::new());
     walk(left, left, &mut these)?;
     walk(right, right, &mut those)?;

@@ -19,13 +19,15 @@ const CHANGED: u64 = 100;
 
 /// What kind of tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Kind {
+pub(in crate::bench) enum Kind {
     /// 2 GiB of text, of noise and of copies, files of up to 48 MiB
     Mixed,
     /// 100,000 files of up to 8 KiB
     Small,
     /// One file of 4 GiB
     Big,
+    /// 1.2 GB in 52,000 files: 50,000 of up to 8 KiB, and 2,000 of up to 1 MiB
+    Pod,
 }
 
 /// Which of its two states a tree is in.
@@ -36,8 +38,8 @@ pub(super) enum State {
 }
 
 /// A tree on the disk.
-pub(super) struct Tree {
-    pub(super) folder: PathBuf,
+pub(in crate::bench) struct Tree {
+    pub(in crate::bench) folder: PathBuf,
     files: Vec<Piece>,
 }
 
@@ -57,6 +59,7 @@ impl Kind {
             Self::Mixed => "mixed",
             Self::Small => "small",
             Self::Big => "big",
+            Self::Pod => "pod",
         }
     }
 
@@ -66,6 +69,7 @@ impl Kind {
             Self::Mixed => mixed(scaled(2 * GIB, scale)),
             Self::Small => small(scaled(100_000, scale)),
             Self::Big => big(scaled(4 * GIB, scale)),
+            Self::Pod => pod(scaled(52_000, scale)),
         }
     }
 }
@@ -117,6 +121,18 @@ fn small(files: u64) -> Vec<Piece> {
     (0..files).map(piece).collect()
 }
 
+fn pod(files: u64) -> Vec<Piece> {
+    let mut random = Random(17);
+    let piece = |n| Piece {
+        path: PathBuf::from(format!("d{}/d{}/f{n}", n / 10_000, n / 100 % 100)),
+        at: 0,
+        size: random.below(if n % 26 == 0 { MIB } else { 8 * KIB }),
+        seed: random.next(),
+        is_text: n % 2 == 0,
+    };
+    (0..files).map(piece).collect()
+}
+
 fn big(bytes: u64) -> Vec<Piece> {
     let mut random = Random(13);
     let stretch = |n| Piece {
@@ -131,7 +147,7 @@ fn big(bytes: u64) -> Vec<Piece> {
 
 impl Tree {
     /// Writes it, in its first state.
-    pub(super) fn make(folder: &Path, kind: Kind, scale: f64) -> anyhow::Result<Self> {
+    pub(in crate::bench) fn make(folder: &Path, kind: Kind, scale: f64) -> anyhow::Result<Self> {
         let tree = Self {
             folder: folder.to_owned(),
             files: kind.pieces(scale),
@@ -148,11 +164,11 @@ impl Tree {
             .try_for_each(|piece| self.write(piece, state))
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::bench) fn bytes(&self) -> u64 {
         self.files.iter().map(|piece| piece.size).sum()
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::bench) fn count(&self) -> usize {
         let mut paths: Vec<&Path> = self.files.iter().map(|piece| &*piece.path).collect();
         paths.dedup();
         paths.len()
@@ -269,6 +285,7 @@ mod tests {
             (Kind::Mixed, 0.01),
             (Kind::Small, 0.002),
             (Kind::Big, 0.002),
+            (Kind::Pod, 0.002),
         ] {
             let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
             let first = Tree::make(one.path(), kind, scale).unwrap();
