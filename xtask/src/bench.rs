@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: timings, which belong nowhere else. Everything measured is a release build,
-//! this program included.
+//! `cargo xtask bench`: timings, which belong nowhere else. Everything measured is a release build
+//! without libraries, as in the image, this program included.
 
 mod apiserver;
 mod backup;
@@ -12,7 +12,9 @@ mod volume;
 
 use std::{env, path::PathBuf, process::Command};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
+
+use crate::image;
 
 /// What to measure.
 #[derive(clap::Subcommand)]
@@ -45,35 +47,16 @@ pub(crate) async fn run(what: What) -> anyhow::Result<()> {
 /// Builds our programs for release and runs this one again.
 fn in_release() -> anyhow::Result<()> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let others = [
-        "build",
-        "--package",
-        "xtask",
-        "--bins",
-        "--package",
-        "bowline-volume",
-        "--example",
-        "copy",
-    ];
-    // Without any library, as in the image.
-    let bowline = ["rustc", "--package", "bowline", "--bin", "bowline"];
-    for (what, flags) in [
-        (&others[..], &[][..]),
-        (&bowline, &["--", "-C", "target-feature=+crt-static"]),
-    ] {
-        let built = Command::new(&cargo)
-            .current_dir(crate::root())
-            .args(what)
-            .args(["--quiet", "--release"])
-            .args(flags)
-            .status()?;
-        ensure!(built.success(), "the release build failed");
-    }
-    let me = env::current_exe()?;
-    let profiles = me.parent().and_then(|p| p.parent());
-    let release = profiles
-        .context("this program is not where cargo puts it")?
-        .join("release/xtask");
+    let target = image::target();
+    let built = Command::new(cargo)
+        .current_dir(crate::root())
+        .args(["build", "--quiet", "--release", "--target", &target])
+        .args(["--package", "bowline", "--package", "xtask", "--bins"])
+        .args(["--package", "bowline-volume", "--example", "copy"])
+        .env("RUSTFLAGS", image::STATIC)
+        .status()?;
+    ensure!(built.success(), "the release build failed");
+    let release = image::target_folder().join(target).join("release/xtask");
     let ran = Command::new(release)
         .args(env::args_os().skip(1))
         .status()?;

@@ -19,6 +19,9 @@ use crate::{root, say};
 /// The first glibc that resolves names without loading libraries.
 const GLIBC: (u32, u32) = (2, 34);
 
+/// What makes a program need no libraries.
+pub(crate) const STATIC: &str = "-C target-feature=+crt-static";
+
 /// Arguments of `cargo xtask image`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -60,26 +63,28 @@ pub(crate) fn write(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the program in a folder of its own, so that other builds stay as they are.
+/// Builds the program, apart from those that need libraries.
 fn build() -> anyhow::Result<PathBuf> {
     check_glibc()?;
-    let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
-    let folder = target_folder().join("image");
+    let target = target();
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .current_dir(root())
         .args(["build", "--release", "--locked", "--package", "bowline"])
         .args(["--target", &target])
-        .arg("--target-dir")
-        .arg(&folder)
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("RUSTFLAGS", STATIC)
         .status()
         .context("run cargo")?;
     ensure!(status.success(), "the static program does not build");
-    Ok(folder.join(target).join("release/bowline"))
+    Ok(target_folder().join(target).join("release/bowline"))
 }
 
-fn target_folder() -> PathBuf {
+/// What it is built for. Said, since libraries of the build itself cannot be static.
+pub(crate) fn target() -> String {
+    format!("{}-unknown-linux-gnu", env::consts::ARCH)
+}
+
+pub(crate) fn target_folder() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
