@@ -102,7 +102,9 @@ fn measure(scene: &Scene, cache: &Cache, args: &Args, kind: Kind) -> anyhow::Res
         let mut report = Report::default();
         for n in 1..=args.rounds {
             for &tool in &args.tools {
-                round(cache, tool, &tree, &place, &folder, &mut report)
+                let target = folder.join(format!("{store:?}-{n}-{}", tool.name()));
+                let own = folder.join("own");
+                round(cache, tool, &tree, &place, (&own, &target), &mut report)
                     .with_context(|| format!("{} with {name}", tool.name()))?;
                 say(&format!(
                     "  round {n} of {} by {}",
@@ -123,12 +125,11 @@ fn round(
     tool: Tool,
     tree: &Tree,
     place: &Place,
-    folder: &Path,
+    (own, target): (&Path, &Path),
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let own = folder.join("own");
     tree.set(State::First)?;
-    let repository = Repository::create(tool, cache, place, &own)?;
+    let repository = Repository::create(tool, cache, place, own)?;
     let mut last: Option<String> = None;
     for step in [Step::First, Step::Unchanged, Step::Changed] {
         if step == Step::Changed {
@@ -142,18 +143,17 @@ fn round(
         last = Some(id);
     }
     report.size(tool, place.size()?);
-    let target = folder.join("restored");
-    fs::create_dir_all(&target)?;
+    fs::create_dir_all(target)?;
     settle()?;
     let snapshot = last.context("no snapshot")?;
-    let cost = repository.restore(&snapshot, &target).context("restore")?;
+    let cost = repository.restore(&snapshot, target).context("restore")?;
     report.add(Step::Restore, tool, cost);
-    let bytes = same::same(&tree.folder, &target, true).context("what was restored")?;
+    let bytes = same::same(&tree.folder, target, true).context("what was restored")?;
     ensure!(bytes == tree.bytes(), "{bytes} bytes were restored");
-    for folder in [&target, &own] {
-        fs::remove_dir_all(folder)?;
-    }
-    Ok(())
+    // Removed when all have had their turn: many inodes that were freed a moment ago make the file
+    // system slow for whoever comes next.
+    tree.empty(target)?;
+    Ok(fs::remove_dir_all(own)?)
 }
 
 /// What was written before is written out, so that nobody pays for another.

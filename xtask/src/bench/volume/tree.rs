@@ -164,6 +164,15 @@ impl Tree {
             .try_for_each(|piece| self.write(piece, state))
     }
 
+    /// Takes what is in the files of a copy.
+    pub(in crate::bench) fn empty(&self, copy: &Path) -> anyhow::Result<()> {
+        for piece in &self.files {
+            let path = copy.join(&piece.path);
+            File::create(&path).with_context(|| format!("empty {}", path.display()))?;
+        }
+        Ok(())
+    }
+
     pub(in crate::bench) fn bytes(&self) -> u64 {
         self.files.iter().map(|piece| piece.size).sum()
     }
