@@ -108,6 +108,9 @@ pub const ALL: &[Scenario] = &[
     on(NODE, "volumes-killed", |scene| {
         Box::pin(pod_volumes::killed::in_the_middle(scene))
     }),
+    on(NODE, "volume-faults", |scene| {
+        Box::pin(pod_volumes::faults::are_named(scene))
+    }),
 ];
 
 const fn on(modes: &'static [Mode], name: &'static str, play: Play) -> Scenario {

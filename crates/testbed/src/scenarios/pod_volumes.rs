@@ -2,6 +2,7 @@
 //! and attribute by attribute; and restic agrees with the repository.
 
 pub(super) mod era;
+pub(super) mod faults;
 pub(super) mod killed;
 mod stage;
 pub(super) mod velero;

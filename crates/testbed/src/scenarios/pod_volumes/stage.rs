@@ -181,6 +181,11 @@ impl<'a> Stage<'a> {
         format!("s3:{}/{name}/restic/{namespace}", s3.endpoint)
     }
 
+    /// Where the files of a namespace's repository are on this machine.
+    pub(super) fn repository_folder(&self, namespace: &str) -> PathBuf {
+        self.bucket.folder().join("restic").join(namespace)
+    }
+
     /// Runs restic on a namespace's repository, in a folder.
     pub(super) async fn restic(
         &self,
