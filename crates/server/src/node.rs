@@ -12,7 +12,7 @@
 
 mod backup;
 mod config;
-mod copy;
+pub(crate) mod copy;
 mod done;
 mod heartbeat;
 mod metrics;
@@ -115,7 +115,8 @@ async fn live(node: &Arc<Node>, mut beat: Heartbeat, stop: &CancellationToken) -
     if !beat.take(stop).await {
         return Ok(());
     }
-    let quit = stop.child_token();
+    // Not a child of `stop`: the watch that ends first would look like one that failed.
+    let quit = CancellationToken::new();
     let mut watching = tokio::spawn(watch::run(Arc::clone(node), quit.clone()));
     let replaced = tokio::select! {
         holder = beat.keep(stop) => holder,

@@ -222,12 +222,7 @@ macro_rules! volume_work {
         impl Work for $kind {
             fn is_over(&self) -> bool {
                 let phase = self.status.as_ref().and_then(|s| s.phase.as_ref());
-                matches!(
-                    phase,
-                    Some(
-                        DataPathPhase::Completed | DataPathPhase::Failed | DataPathPhase::Canceled
-                    )
-                )
+                phase.is_some_and(DataPathPhase::is_over)
             }
         }
     };

@@ -589,6 +589,11 @@ async fn locks_are_written_and_honoured() {
         assert!(Instant::now() < until, "the upload does not begin");
         tokio::task::yield_now().await;
     }
+    assert_eq!(
+        progress.get().0,
+        64 << 20,
+        "the total is known before the end"
+    );
     let refused = repository.maintain(&CancellationToken::new()).await;
     let text = refused.err().unwrap().to_string();
     assert!(

@@ -189,3 +189,39 @@ record! {
         pub bytes_done: Option<i64>,
     }
 }
+
+impl DataPathPhase {
+    /// Whether it is one of the last, well or not.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Canceled)
+    }
+}
+
+impl UploaderType {
+    /// Whether the format is restic's, which is also meant when nothing is said.
+    #[must_use]
+    pub fn is_restic(uploader: Option<&Self>) -> bool {
+        matches!(uploader, None | Some(Self::Unset | Self::Restic))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_objects_mean_restic() {
+        for (uploader, expected) in [
+            (None, true),
+            (Some(""), true),
+            (Some("restic"), true),
+            (Some("kopia"), false),
+            (Some("other"), false),
+        ] {
+            let uploader = uploader.map(UploaderType::from);
+            let is_restic = UploaderType::is_restic(uploader.as_ref());
+            assert_eq!(is_restic, expected, "{uploader:?}");
+        }
+    }
+}

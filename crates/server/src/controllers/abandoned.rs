@@ -6,13 +6,10 @@ use std::{
     time::Duration,
 };
 
-use bowline_api::{
-    Time, VeleroResource,
-    names::finalizer,
-    v1::{DataPathPhase, PodVolumeBackup, PodVolumeRestore},
-};
+use bowline_api::v1::{DataPathPhase, PodVolumeBackup, PodVolumeRestore};
 use futures::{StreamExt, stream};
-use k8s_openapi::{NamespaceResourceScope, api::core::v1::Pod};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
     runtime::{WatchStreamExt, reflector, watcher},
@@ -21,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::{
     Context, Error, Result,
+    node::copy::{self, Copy},
     nodes::{self, Signs},
 };
 
@@ -144,62 +142,19 @@ async fn node_of(ctx: &Context, restore: &PodVolumeRestore) -> Result<Option<Str
         .filter(|node| !node.is_empty()))
 }
 
-/// A copy of a pod volume, in or out.
-trait Copy: VeleroResource + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug {
-    fn phase(&self) -> Option<&DataPathPhase>;
-    fn end(&mut self, phase: DataPathPhase, message: &str, at: Time);
-}
-
-impl Copy for PodVolumeBackup {
-    fn phase(&self) -> Option<&DataPathPhase> {
-        self.status.as_ref()?.phase.as_ref()
-    }
-
-    fn end(&mut self, phase: DataPathPhase, message: &str, at: Time) {
-        let status = self.status_mut();
-        status.phase = Some(phase);
-        status.message = Some(message.to_owned());
-        status.completion_timestamp = Some(at);
-    }
-}
-
-impl Copy for PodVolumeRestore {
-    fn phase(&self) -> Option<&DataPathPhase> {
-        self.status.as_ref()?.phase.as_ref()
-    }
-
-    fn end(&mut self, phase: DataPathPhase, message: &str, at: Time) {
-        let status = self.status_mut();
-        status.phase = Some(phase);
-        status.message = Some(message.to_owned());
-        status.completion_timestamp = Some(at);
-    }
-}
-
 fn is_going_on(copy: &impl Copy) -> bool {
-    !copy.phase().is_some_and(is_over)
-}
-
-/// Whether a copy is over, well or not.
-pub(super) fn is_over(phase: &DataPathPhase) -> bool {
-    matches!(
-        phase,
-        DataPathPhase::Completed | DataPathPhase::Failed | DataPathPhase::Canceled
-    )
+    !copy.phase().is_over()
 }
 
 /// The copy as it is when its node is gone: nobody else would take its finalizer off.
-fn failed<K: Copy>(copy: &K, why: &str, at: Time) -> K {
+fn failed<K: Copy>(copy: &K, why: &str, at: Timestamp) -> K {
     let mut new = copy.clone();
-    new.end(DataPathPhase::Failed, why, at);
-    if let Some(finalizers) = &mut new.meta_mut().finalizers {
-        finalizers.retain(|name| name != finalizer::POD_VOLUME);
-    }
+    copy::end(&mut new, DataPathPhase::Failed, Some(why), at);
     new
 }
 
 async fn fail<K: Copy>(ctx: &Context, copy: &K, why: &str) -> Result<()> {
-    let new = failed(copy, why, Time(ctx.now()));
+    let new = failed(copy, why, ctx.now());
     match ctx.update(copy, &new).await {
         Ok(_) => {
             tracing::error!(kind = K::KIND, name = copy.name_any(), "failed: {why}");
@@ -351,7 +306,7 @@ mod tests {
         ]);
         copy.status_mut().node = Some("n1".to_owned());
         let at = Time(Timestamp::UNIX_EPOCH);
-        let new = failed(&copy, "gone", at);
+        let new = failed(&copy, "gone", at.0);
         let status = new.status.clone().unwrap();
         assert_eq!(status.phase, Some(DataPathPhase::Failed));
         assert_eq!(status.message.as_deref(), Some("gone"));

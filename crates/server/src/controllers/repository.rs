@@ -96,10 +96,7 @@ struct Facts<'a> {
 
 fn next(repository: &BackupRepository, facts: &Facts<'_>) -> Step {
     let spec = &repository.spec;
-    if !matches!(
-        spec.repository_type,
-        None | Some(UploaderType::Restic | UploaderType::Unset)
-    ) {
+    if !UploaderType::is_restic(spec.repository_type.as_ref()) {
         return Step::Leave;
     }
     let Some(location) = facts.location else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bowline_api::{
     Time,
     names::{label, uploader_setting},
-    v1::{DataPathPhase as Phase, PodVolumeBackup},
+    v1::{DataPathPhase as Phase, PodVolumeBackup, UploaderType},
 };
 use bowline_volume::{Progress, Upload, Uploaded};
 use kube::ResourceExt;
@@ -28,7 +28,7 @@ impl Work for PodVolumeBackup {
 
     fn refusal(&self) -> Option<String> {
         let uploader = self.spec.uploader_type.as_ref();
-        (!work::is_restic(uploader)).then(|| {
+        (!UploaderType::is_restic(uploader)).then(|| {
             let uploader = uploader.map(ToString::to_string).unwrap_or_default();
             format!(
                 "uploader type {uploader}: this version writes volumes in restic's format only; \
@@ -184,7 +184,7 @@ fn parent(backup: &PodVolumeBackup, others: &[PodVolumeBackup]) -> Option<String
         .iter()
         .filter(|other| {
             other.phase() == Phase::Completed
-                && work::is_restic(other.uploader())
+                && UploaderType::is_restic(other.uploader())
                 && other.location() == backup.location()
                 && other.repository() == backup.repository()
                 && other.uid() != backup.uid()

@@ -15,7 +15,7 @@ use kube::ResourceExt;
 use crate::{Context, Result, controllers::patiently};
 
 /// The copy of a volume, in either direction.
-pub(super) trait Copy:
+pub(crate) trait Copy:
     VeleroResource
     + kube::Resource<Scope = NamespaceResourceScope>
     + std::fmt::Debug
@@ -50,7 +50,7 @@ pub(super) trait Copy:
 }
 
 /// The parts that both statuses have.
-pub(super) struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     phase: &'a mut Option<Phase>,
     message: &'a mut Option<String>,
     accepted: &'a mut Option<Time>,
@@ -107,13 +107,8 @@ macro_rules! copy {
     };
 }
 
-/// Whether a phase is one of the last.
-pub(super) fn is_over(phase: &Phase) -> bool {
-    matches!(phase, Phase::Completed | Phase::Failed | Phase::Canceled)
-}
-
 /// A node takes it. One that was taken before stays as far as it was.
-pub(super) fn accept<K: Copy>(copy: &mut K, node: &str, now: Timestamp) {
+pub(crate) fn accept<K: Copy>(copy: &mut K, node: &str, now: Timestamp) {
     if copy.phase() != Phase::New {
         return;
     }
@@ -128,14 +123,14 @@ pub(super) fn accept<K: Copy>(copy: &mut K, node: &str, now: Timestamp) {
 }
 
 /// Its volume is found.
-pub(super) fn prepare<K: Copy>(copy: &mut K) {
+pub(crate) fn prepare<K: Copy>(copy: &mut K) {
     if matches!(copy.phase(), Phase::New | Phase::Accepted) {
         *copy.parts().phase = Some(Phase::Prepared);
     }
 }
 
 /// Data begins to move.
-pub(super) fn begin<K: Copy>(copy: &mut K, now: Timestamp) {
+pub(crate) fn begin<K: Copy>(copy: &mut K, now: Timestamp) {
     unlabel(copy);
     let parts = copy.parts();
     *parts.phase = Some(Phase::InProgress);
@@ -143,7 +138,7 @@ pub(super) fn begin<K: Copy>(copy: &mut K, now: Timestamp) {
 }
 
 /// It is over. Without a message, what was said before stays.
-pub(super) fn end<K: Copy>(copy: &mut K, phase: Phase, message: Option<&str>, now: Timestamp) {
+pub(crate) fn end<K: Copy>(copy: &mut K, phase: Phase, message: Option<&str>, now: Timestamp) {
     unlabel(copy);
     let parts = copy.parts();
     *parts.phase = Some(phase);
@@ -156,12 +151,12 @@ pub(super) fn end<K: Copy>(copy: &mut K, phase: Phase, message: Option<&str>, no
 }
 
 /// So many bytes of so many are done.
-pub(super) fn tell<K: Copy>(copy: &mut K, total: u64, done: u64) {
+pub(crate) fn tell<K: Copy>(copy: &mut K, total: u64, done: u64) {
     *copy.parts().progress = Some(progress(total, done));
 }
 
 /// Bytes as the status has them.
-pub(super) fn progress(total: u64, done: u64) -> DataMoveProgress {
+pub(crate) fn progress(total: u64, done: u64) -> DataMoveProgress {
     let number = |bytes: u64| Some(i64::try_from(bytes).unwrap_or(i64::MAX)).filter(|n| *n > 0);
     DataMoveProgress {
         total_bytes: number(total),
@@ -171,7 +166,7 @@ pub(super) fn progress(total: u64, done: u64) -> DataMoveProgress {
 }
 
 /// Velero's finalizer goes; those of others are theirs.
-pub(super) fn release<K: Copy>(copy: &mut K) {
+pub(crate) fn release<K: Copy>(copy: &mut K) {
     let finalizers = &mut copy.meta_mut().finalizers;
     if let Some(names) = finalizers {
         names.retain(|name| name != finalizer::POD_VOLUME);
@@ -189,16 +184,16 @@ fn unlabel<K: Copy>(copy: &mut K) {
 }
 
 /// Changes the copy as it is now, and returns it; none when it is gone, or over.
-pub(super) async fn change<K: Copy>(
+pub(crate) async fn change<K: Copy>(
     ctx: &Context,
     copy: &K,
     edit: impl Fn(&mut K) + Send + Sync,
 ) -> Result<Option<K>> {
-    change_if(ctx, copy, |found| !is_over(&found.phase()), edit).await
+    change_if(ctx, copy, |found| !found.phase().is_over(), edit).await
 }
 
 /// The same, also when it is over.
-pub(super) async fn change_always<K: Copy>(
+pub(crate) async fn change_always<K: Copy>(
     ctx: &Context,
     copy: &K,
     edit: impl Fn(&mut K) + Send + Sync,

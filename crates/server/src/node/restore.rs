@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bowline_api::{
     names::uploader_setting,
-    v1::{DataPathPhase as Phase, PodVolumeRestore},
+    v1::{DataPathPhase as Phase, PodVolumeRestore, UploaderType},
 };
 use bowline_volume::{Download, Downloaded, Problem, Progress};
 use kube::ResourceExt;
@@ -25,7 +25,7 @@ impl Work for PodVolumeRestore {
 
     fn refusal(&self) -> Option<String> {
         let uploader = self.spec.uploader_type.as_ref();
-        if !work::is_restic(uploader) {
+        if !UploaderType::is_restic(uploader) {
             let uploader = uploader.map(ToString::to_string).unwrap_or_default();
             return Some(format!(
                 "uploader type {uploader}: Velero's {uploader} data cannot be read by this version"

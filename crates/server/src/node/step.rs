@@ -7,7 +7,7 @@ use bowline_api::{
 use k8s_openapi::api::core::v1::{ContainerState, ObjectReference, Pod};
 use kube::ResourceExt;
 
-use super::copy::{Copy, is_over};
+use super::copy::Copy;
 
 /// What to do about a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,7 @@ fn next<K: Copy>(copy: &K, stage: Stage, is_running: bool) -> Step {
     let is_new = phase == Phase::New;
     match stage {
         Stage::Elsewhere => Step::Leave,
-        _ if is_over(&phase) => match (is_running, copy.is_held()) {
+        _ if phase.is_over() => match (is_running, copy.is_held()) {
             (true, _) => Step::Stop,
             (false, true) => Step::Release,
             (false, false) => Step::Leave,

@@ -9,7 +9,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bowline_api::v1::{DataPathPhase as Phase, UploaderType};
+use bowline_api::v1::DataPathPhase as Phase;
 use bowline_volume::{Engine, Progress};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
@@ -218,7 +218,7 @@ pub(super) async fn cancel<K: Copy>(node: &Node, copy: &K) -> Result<()> {
 /// Lets an object go that is over.
 pub(super) async fn release<K: Copy>(node: &Node, copy: &K) -> Result<()> {
     let released = copy::change_always(&node.ctx, copy, |copy| {
-        if copy::is_over(&copy.phase()) {
+        if copy.phase().is_over() {
             copy::release(copy);
         }
     });
@@ -239,7 +239,7 @@ async fn interrupted<K: Work>(node: &Node, copy: &K) -> Result<()> {
     let Some(found) = found.filter(|found| found.uid() == copy.uid()) else {
         return Ok(());
     };
-    if copy::is_over(&found.phase()) {
+    if found.phase().is_over() {
         return Ok(());
     }
     if is_unwanted(&found) {
@@ -354,14 +354,6 @@ pub(super) fn pod_of<K: Copy>(copy: &K) -> String {
     )
 }
 
-/// Whether the format is one that is read and written here; not said is restic's.
-pub(super) fn is_restic(uploader: Option<&UploaderType>) -> bool {
-    matches!(
-        uploader,
-        None | Some(UploaderType::Unset | UploaderType::Restic)
-    )
-}
-
 /// The first few of a list of problems, and how many more there are.
 pub(super) fn first_few(problems: &[bowline_volume::Problem]) -> String {
     let named: Vec<String> = problems
@@ -446,20 +438,6 @@ mod tests {
             first_few(&problems),
             "f0: bad; f1: bad; f2: bad; f3: bad; f4: bad; and 2 more"
         );
-    }
-
-    #[test]
-    fn old_objects_mean_restic() {
-        for (uploader, expected) in [
-            (None, true),
-            (Some(""), true),
-            (Some("restic"), true),
-            (Some("kopia"), false),
-            (Some("other"), false),
-        ] {
-            let uploader = uploader.map(UploaderType::from);
-            assert_eq!(is_restic(uploader.as_ref()), expected, "{uploader:?}");
-        }
     }
 
     #[test]

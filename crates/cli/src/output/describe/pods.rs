@@ -80,8 +80,7 @@ impl PodVolume {
 
     /// Whether nothing more will happen to it.
     pub(crate) fn is_over(&self) -> bool {
-        use DataPathPhase::{Canceled, Completed, Failed};
-        matches!(self.phase, Some(Completed | Failed | Canceled))
+        self.phase.as_ref().is_some_and(DataPathPhase::is_over)
     }
 
     /// How far the copy is, and how fast while it goes on.

@@ -36,7 +36,6 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::abandoned::is_over;
 use crate::{Context, Error, Result, nodes, repositories};
 
 /// What copies are told when nobody waits for them any longer, and what the log says.
@@ -82,7 +81,7 @@ struct Seen {
 
 impl Seen {
     fn is_over(&self) -> bool {
-        self.is_gone || phase(&self.copy).is_some_and(is_over)
+        self.is_gone || phase(&self.copy).is_some_and(DataPathPhase::is_over)
     }
 }
 
@@ -272,7 +271,7 @@ impl PodVolumes for Copies {
 /// A copy as it goes into the bucket.
 fn last(seen: Seen) -> PodVolumeBackup {
     let mut copy = seen.copy;
-    if !phase(&copy).is_some_and(is_over) {
+    if !phase(&copy).is_some_and(DataPathPhase::is_over) {
         let status = copy.status_mut();
         status.phase = Some(DataPathPhase::Failed);
         status.message = Some("the PodVolumeBackup was deleted before it was over".to_owned());

@@ -29,7 +29,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{pods, run::end, volumes};
-use crate::{Context, Error, Result};
+use crate::{Context, Error, Result, node::copy::Copy};
 
 /// Sees a restore through whose objects are there.
 pub(super) async fn finalize(
@@ -291,7 +291,7 @@ pub(super) async fn delete(ctx: &Arc<Context>, restore: Restore) -> Result<()> {
     let uid = restore.uid().unwrap_or_default();
     let labels = format!("{}={uid}", label::RESTORE_UID);
     for request in ctx.list::<PodVolumeRestore>(&labels).await? {
-        if !pods::is_over(&request) && request.spec.cancel != Some(true) {
+        if !request.phase().is_over() && request.spec.cancel != Some(true) {
             pods::cancel(ctx, &request).await?;
         }
     }

@@ -39,7 +39,7 @@ use serde_json::json;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{Context, Error, Result, controllers::abandoned, repositories};
+use crate::{Context, Error, Result, node::copy::Copy, repositories};
 
 /// Events that come together are looked at together.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -189,19 +189,6 @@ pub(super) async fn cancel(ctx: &Context, request: &PodVolumeRestore) -> Result<
     }
 }
 
-/// Whether a request came to its end.
-pub(super) fn is_over(request: &PodVolumeRestore) -> bool {
-    abandoned::is_over(&phase(request))
-}
-
-fn phase(request: &PodVolumeRestore) -> DataPathPhase {
-    let phase = request.status.as_ref().and_then(|s| s.phase.clone());
-    match phase.unwrap_or_default() {
-        DataPathPhase::Other(other) if other.is_empty() => DataPathPhase::New,
-        phase => phase,
-    }
-}
-
 /// What is known of a pod that waits for its volumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
@@ -266,7 +253,7 @@ impl Look {
         };
         let message = request.status.as_ref().and_then(|s| s.message.as_deref());
         let message = message.unwrap_or_default();
-        match phase(request) {
+        match request.phase() {
             DataPathPhase::Completed => return Verdict::Ended(None),
             DataPathPhase::Failed => return Verdict::Ended(Some(trouble(failed, message))),
             DataPathPhase::Canceled => return Verdict::Ended(Some(trouble(canceled, message))),
@@ -283,7 +270,7 @@ impl Look {
 
     /// What is said when there is no more time.
     fn late(&self) -> Trouble {
-        let phase = self.request.as_deref().map(phase).unwrap_or_default();
+        let phase = self.request.as_deref().map(Copy::phase).unwrap_or_default();
         let node = match &self.pod {
             Stage::Unscheduled => "the pod has no node".to_owned(),
             Stage::On(node) => format!("the pod is on node {node}"),
