@@ -99,6 +99,9 @@ pub const ALL: &[Scenario] = &[
     on(NODE, "pod-volumes", |scene| {
         Box::pin(pod_volumes::come_back(scene))
     }),
+    on(NODE, "both-uploaders", |scene| {
+        Box::pin(pod_volumes::uploaders::share(scene))
+    }),
     on(NODE, "velero-restores-our-volumes", |scene| {
         Box::pin(pod_volumes::velero::restores_ours(scene))
     }),

@@ -5,6 +5,7 @@ pub(super) mod era;
 pub(super) mod faults;
 pub(super) mod killed;
 mod stage;
+pub(super) mod uploaders;
 pub(super) mod velero;
 
 use std::{fs, path::Path, time::Duration};

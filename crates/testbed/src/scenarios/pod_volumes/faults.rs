@@ -1,23 +1,24 @@
 //! Bad days of volumes: the copy that it happens to fails by name, its backup or restore partly,
 //! other volumes come to no harm, and the repository stays clean.
 
+mod restores;
+
 use std::{
-    fs::{self, OpenOptions},
-    io::{Seek, SeekFrom, Write},
+    fs,
     net::IpAddr,
     path::PathBuf,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use bowline_api::{
-    names::{DEFAULT_NAMESPACE, REPO_CREDENTIALS_SECRET},
-    v1::{Backup, BackupPhase, DataPathPhase, PodVolumeBackup, RestorePhase},
+    names::{DEFAULT_NAMESPACE, REPO_CREDENTIALS_DEFAULT, REPO_CREDENTIALS_SECRET},
+    v1::{Backup, BackupPhase, DataPathPhase, PodVolumeBackup},
 };
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 
-use super::stage::{Copy, Stage, Watch, passing, pod};
+use super::stage::{Copy, SOON, Stage, Watch, passing, pod};
 use crate::{
     Process,
     bed::NODE,
@@ -26,7 +27,7 @@ use crate::{
     proxy::{Mishap, Proxy, Rule},
     relay::Relay,
     scene::Scene,
-    servers, tree,
+    servers, tree, wait_for,
 };
 
 /// Bytes of the volume that something happens to, unless it takes no more than a moment.
@@ -36,8 +37,8 @@ const DELAY: Duration = Duration::from_millis(15);
 const LIMIT: Duration = Duration::from_secs(150);
 const FOREVER: usize = usize::MAX / 2;
 
-/// A bad day.
-type Day = for<'a> fn(&'a Play<'a>) -> LocalBoxFuture<'a, anyhow::Result<()>>;
+/// A bad day; what it gives is what was said of it.
+type Day = for<'a> fn(&'a Play<'a>) -> LocalBoxFuture<'a, anyhow::Result<String>>;
 
 const DAYS: &[(&str, Day)] = &[
     ("a wrong password", |play| Box::pin(play.wrong_password())),
@@ -62,19 +63,22 @@ pub(in crate::scenarios) async fn are_named(scene: &Scene) -> anyhow::Result<Str
     let relay = Relay::narrow(outside, &proxy.address.to_string(), DELAY).await?;
     stage.reach(relay.address).await?;
     let (server, node) = stage.start().await?;
-    let mut failures = Vec::new();
+    let (mut said, mut failures) = (Vec::new(), 0);
     for (n, (day, play)) in DAYS.iter().enumerate() {
         let on = Play {
             stage: &stage,
             proxy: &proxy,
             node: &node,
-            good: scene.namespace(&format!("good-{n}")).await?,
-            bad: scene.namespace(&format!("bad-{n}")).await?,
+            good: scene.namespace(&format!("{n}-good")).await?,
+            bad: scene.namespace(&format!("{n}-bad")).await?,
             backup: scene.fresh(&format!("day-{n}")),
         };
+        let began = Instant::now();
         let told = play(&on).await;
         proxy.set(&[]);
-        failures.extend(told.err().map(|error| format!("{day}: {error:#}")));
+        failures += usize::from(told.is_err());
+        let told = told.unwrap_or_else(|error| format!("NOT AS EXPECTED: {error:#}"));
+        said.push(format!("{day} ({} s): {told}", began.elapsed().as_secs()));
         for namespace in [&on.good, &on.bad] {
             scene
                 .kubectl(&["delete", "namespace", namespace, "--wait=false"])
@@ -84,15 +88,9 @@ pub(in crate::scenarios) async fn are_named(scene: &Scene) -> anyhow::Result<Str
     server.check()?;
     server.stop().await?;
     stage.close().await?;
-    if !failures.is_empty() {
-        bail!(
-            "{} of {} bad days:\n{}",
-            failures.len(),
-            DAYS.len(),
-            failures.join("\n")
-        );
-    }
-    Ok(format!("{} bad days", DAYS.len()))
+    let said = format!("{} bad days\n{}", DAYS.len(), said.join("\n"));
+    ensure!(failures == 0, "{failures} of {said}");
+    Ok(said)
 }
 
 /// A namespace that nothing happens to, and one that something does.
@@ -123,12 +121,13 @@ impl Play<'_> {
         tree::fill(&self.stage.folder(&self.good, "pod", "calm").await?)
     }
 
-    fn spec(&self) -> Value {
-        json!({ "includedNamespaces": [self.good, self.bad] })
+    async fn create(&self) -> anyhow::Result<Backup> {
+        self.create_of(&self.backup, &[&self.good, &self.bad]).await
     }
 
-    async fn create(&self, name: &str) -> anyhow::Result<Backup> {
-        servers::create_backup(&self.stage.scene.client(), name, &self.spec()).await
+    async fn create_of(&self, name: &str, namespaces: &[&String]) -> anyhow::Result<Backup> {
+        let spec = json!({ "includedNamespaces": namespaces });
+        servers::create_backup(&self.stage.scene.client(), name, &spec).await
     }
 
     async fn end(&self, backup: &Backup) -> anyhow::Result<Backup> {
@@ -144,61 +143,71 @@ impl Play<'_> {
         copy.with_context(|| format!("no copy of {namespace}"))
     }
 
-    /// A backup ended partly, since the bad volume failed with these words.
-    async fn partly(&self, backup: &Backup, words: &str) -> anyhow::Result<()> {
+    /// A backup ended partly, since the bad volume failed with these words; the other one did
+    /// not, and both repositories are clean. Gives what is said of the bad one.
+    async fn partly(&self, backup: &Backup, words: &str) -> anyhow::Result<String> {
         phase(backup, BackupPhase::PartiallyFailed)?;
         let copy = self.copy(&self.backup, &self.bad).await?;
-        let told = (copy.phase(), copy.message());
+        let said = copy.message();
         ensure!(
-            told.0 == DataPathPhase::Failed,
-            "the copy ended as {told:?}"
+            copy.phase() == DataPathPhase::Failed && said.contains(words),
+            "no {words:?} in {:?}, {said:?}",
+            copy.phase()
         );
-        ensure!(told.1.contains(words), "no {words:?} in {:?}", told.1);
+        self.error_of("pod volume backup failed")?;
+        self.unharmed().await?;
+        self.stage.is_clean(&self.bad).await?;
+        Ok(said)
+    }
+
+    /// The error with these words that the backup has in the bucket.
+    fn error_of(&self, words: &str) -> anyhow::Result<String> {
         let contents = Contents::read(&self.stage.bucket, &self.backup)?;
-        let errors = contents.files["-results.gz"]["errors"].to_string();
+        let errors = &contents.files["-results.gz"]["errors"];
+        let mut texts = Vec::new();
+        texts_in(errors, &mut texts);
+        let found = texts.into_iter().find(|text| text.contains(words));
+        found.with_context(|| format!("no {words:?} in {errors}"))
+    }
+
+    /// The other volume was copied, and its repository is clean.
+    async fn unharmed(&self) -> anyhow::Result<()> {
+        self.is_copied(&self.good).await?;
+        self.stage.is_clean(&self.good).await
+    }
+
+    async fn is_copied(&self, namespace: &str) -> anyhow::Result<()> {
+        let copy = self.copy(&self.backup, namespace).await?;
         ensure!(
-            errors.contains("pod volume backup failed"),
-            "the errors are {errors}"
+            copy.phase() == DataPathPhase::Completed,
+            "the volume of {namespace}: {:?}, {:?}",
+            copy.phase(),
+            copy.message()
         );
         Ok(())
     }
 
-    /// The other volume was copied, and its repository is clean.
-    async fn unharmed(&self, backup: &str) -> anyhow::Result<()> {
-        let copy = self.copy(backup, &self.good).await?;
-        ensure!(
-            copy.phase() == DataPathPhase::Completed,
-            "the good volume: {copy:?}"
-        );
-        self.stage.is_clean(&self.good).await
-    }
-
-    async fn wrong_password(&self) -> anyhow::Result<()> {
+    /// The good namespace has its first copy while the password is another one, and so has no
+    /// trouble with it.
+    async fn wrong_password(&self) -> anyhow::Result<String> {
+        const OTHER: &str = "another";
         self.set(1 << 20).await?;
         let first = format!("{}-before", self.backup);
-        phase(
-            &self.end(&self.create(&first).await?).await?,
-            BackupPhase::Completed,
-        )?;
-        self.set_password("another").await?;
-        let told = async {
-            let backup = self.end(&self.create(&self.backup).await?).await?;
-            phase(&backup, BackupPhase::PartiallyFailed)?;
-            let contents = Contents::read(&self.stage.bucket, &self.backup)?;
-            let errors = contents.files["-results.gz"]["errors"].to_string();
-            ensure!(errors.contains("wrong password"), "the errors are {errors}");
-            Ok(())
-        };
-        let told = told.await;
-        self.set_password(bowline_api::names::REPO_CREDENTIALS_DEFAULT)
-            .await?;
-        told?;
+        let made = self.create_of(&first, &[&self.bad]).await?;
+        phase(&self.end(&made).await?, BackupPhase::Completed)?;
+        self.set_password(OTHER).await?;
+        let backup = async { self.end(&self.create().await?).await };
+        let backup = backup.await;
+        self.set_password(REPO_CREDENTIALS_DEFAULT).await?;
+        phase(&backup?, BackupPhase::PartiallyFailed)?;
+        let said = self.error_of("wrong password")?;
+        self.is_copied(&self.good).await?;
+        self.stage.is_clean_with(OTHER, &self.good).await?;
         let last = format!("{}-after", self.backup);
-        phase(
-            &self.end(&self.create(&last).await?).await?,
-            BackupPhase::Completed,
-        )?;
-        self.stage.is_clean(&self.bad).await
+        let made = self.create_of(&last, &[&self.bad]).await?;
+        phase(&self.end(&made).await?, BackupPhase::Completed)?;
+        self.stage.is_clean(&self.bad).await?;
+        Ok(said)
     }
 
     async fn set_password(&self, password: &str) -> anyhow::Result<()> {
@@ -217,187 +226,88 @@ impl Play<'_> {
         scene.kubectl(&args).await.map(drop)
     }
 
-    async fn stumbling(&self) -> anyhow::Result<()> {
+    async fn stumbling(&self) -> anyhow::Result<String> {
         self.set(4 << 20).await?;
-        self.proxy.set(&[
+        let mishaps = [
             on_data(2, Mishap::Refuse(503, "SlowDown")),
             on_data(1, Mishap::CutRequest(4000)),
             on_data(1, Mishap::CutAnswer(12)),
-        ]);
-        let backup = self.end(&self.create(&self.backup).await?).await?;
+        ];
+        self.proxy.set(&mishaps);
+        let backup = self.end(&self.create().await?).await?;
         phase(&backup, BackupPhase::Completed)?;
-        ensure!(
-            self.proxy.left() == 0,
-            "{} mishaps did not happen",
-            self.proxy.left()
-        );
-        self.stage.is_clean(&self.bad).await
+        let left = self.proxy.left();
+        ensure!(left == 0, "{left} mishaps did not happen");
+        self.unharmed().await?;
+        self.stage.is_clean(&self.bad).await?;
+        Ok(format!("completed in spite of {} kinds", mishaps.len()))
     }
 
-    async fn refusing(&self) -> anyhow::Result<()> {
-        self.set(LARGE).await?;
+    /// A backup that has come to the middle of the bad volume.
+    async fn in_the_middle(&self) -> anyhow::Result<Backup> {
         let watch: Watch<PodVolumeBackup> = Watch::start(self.stage.scene);
-        let made = self.create(&self.backup).await?;
+        let made = self.create().await?;
         watch.in_the_middle("data").await?;
+        Ok(made)
+    }
+
+    /// The same, and there it stays, since the store wants to be asked again later, until it is
+    /// well again.
+    async fn held_in_the_middle(&self) -> anyhow::Result<Backup> {
+        let made = self.in_the_middle().await?;
+        self.proxy
+            .set(&[on_data(FOREVER, Mishap::Refuse(503, "SlowDown"))]);
+        Ok(made)
+    }
+
+    async fn refusing(&self) -> anyhow::Result<String> {
+        self.set(LARGE).await?;
+        let made = self.in_the_middle().await?;
         self.proxy
             .set(&[on_data(FOREVER, Mishap::Refuse(403, "AccessDenied"))]);
         let backup = self.end(&made).await?;
         self.proxy.set(&[]);
-        self.partly(&backup, "AccessDenied").await?;
-        self.stage.is_clean(&self.bad).await
+        self.partly(&backup, "AccessDenied").await
     }
 
-    async fn disappearing(&self) -> anyhow::Result<()> {
+    async fn disappearing(&self) -> anyhow::Result<String> {
         let folder = self.set(LARGE).await?;
-        let watch: Watch<PodVolumeBackup> = Watch::start(self.stage.scene);
-        let made = self.create(&self.backup).await?;
-        watch.in_the_middle("data").await?;
+        let made = self.held_in_the_middle().await?;
         fs::remove_dir_all(folder)?;
-        self.end(&made).await?;
-        let copy = self.copy(&self.backup, &self.bad).await?;
-        is_told(&copy)?;
-        self.unharmed(&self.backup).await?;
-        self.stage.is_clean(&self.bad).await
+        self.proxy.set(&[]);
+        let backup = self.end(&made).await?;
+        self.partly(&backup, "disappeared").await
     }
 
-    async fn deleted(&self) -> anyhow::Result<()> {
-        self.set(LARGE).await?;
-        let watch: Watch<PodVolumeBackup> = Watch::start(self.stage.scene);
-        let made = self.create(&self.backup).await?;
-        watch.in_the_middle("data").await?;
+    async fn deleted(&self) -> anyhow::Result<String> {
+        let folder = self.set(LARGE).await?;
+        let made = self.held_in_the_middle().await?;
         let delete = ["delete", "pod", "pod", "--force", "--grace-period=0"];
         let delete = [&["-n", &*self.bad], &delete[..]].concat();
         self.stage.scene.kubectl(&delete).await?;
-        self.end(&made).await?;
-        let copy = self.copy(&self.backup, &self.bad).await?;
-        is_told(&copy)?;
-        self.unharmed(&self.backup).await?;
-        self.stage.is_clean(&self.bad).await
-    }
-
-    async fn gone(&self) -> anyhow::Result<()> {
-        self.set(LARGE).await?;
-        let watch: Watch<PodVolumeBackup> = Watch::start(self.stage.scene);
-        let made = self.create(&self.backup).await?;
-        watch.in_the_middle("data").await?;
-        self.node.kill().await?;
+        // The store is asked again for half a minute at least.
+        let patience = Duration::from_secs(25);
+        wait_for("the volume to go with its pod", patience, async || {
+            Ok((!folder.exists()).then_some(()))
+        })
+        .await?;
+        self.proxy.set(&[]);
         let backup = self.end(&made).await?;
-        self.partly(&backup, NODE).await?;
-        self.stage.is_clean(&self.bad).await
+        self.partly(&backup, "disappeared").await
     }
 
-    /// Backs both namespaces up, deletes them, lets something happen to the bad one's repository
-    /// and restores both: the bad volume fails with these words, the good one is as it was.
-    async fn restored_partly(
-        &self,
-        spec: Value,
-        harm: impl FnOnce(PathBuf) -> anyhow::Result<()>,
-        words: &[&str],
-    ) -> anyhow::Result<()> {
-        let (stage, scene) = (self.stage, self.stage.scene);
-        let good = stage.folder(&self.good, "pod", "calm").await?;
-        let expected = tree::read(&good, &[])?;
-        let made = self.create(&self.backup).await?;
-        phase(&self.end(&made).await?, BackupPhase::Completed)?;
-        for namespace in [&self.good, &self.bad] {
-            stage.forget(namespace).await?;
-        }
-        harm(stage.repository_folder(&self.bad))?;
-        let name = format!("{}-back", self.backup);
-        let made = servers::create_restore(&scene.client(), &name, &spec).await?;
-        let restore = servers::ended(&scene.client(), &made, LIMIT).await?;
-        let status = restore.status.unwrap_or_default();
-        ensure!(
-            status.phase == Some(RestorePhase::PartiallyFailed),
-            "the restore ended as {status:?}"
-        );
-        let returns = stage.returns(&name).await?;
-        let bad = returns
-            .iter()
-            .find(|copy| copy.spec.source_namespace == self.bad)
-            .context("no copy for the bad volume")?;
-        ensure!(bad.phase() == DataPathPhase::Failed, "{:?}", bad.phase());
-        for words in words {
-            let message = bad.message();
-            ensure!(message.contains(words), "no {words:?} in {message:?}");
-        }
-        stage.ready(&self.good).await?;
-        let good = stage.folder(&self.good, "pod", "calm").await?;
-        tree::same(&expected, &tree::read(&good, &[".velero"])?).context("the good volume")
+    async fn gone(&self) -> anyhow::Result<String> {
+        self.set(LARGE).await?;
+        let made = self.held_in_the_middle().await?;
+        wait_for("the good volume to be copied", SOON, async || {
+            self.is_copied(&self.good).await.map(Some)
+        })
+        .await?;
+        self.node.kill().await?;
+        self.proxy.set(&[]);
+        let backup = self.end(&made).await?;
+        self.partly(&backup, NODE).await
     }
-
-    fn whole_backup(&self) -> Value {
-        json!({ "backupName": self.backup })
-    }
-
-    async fn missing_pack(&self) -> anyhow::Result<()> {
-        self.set(8 << 20).await?;
-        // The largest pack holds the noise.
-        let remove = |repository: PathBuf| {
-            let pack = largest(&repository.join("data"))?;
-            Ok(fs::remove_file(pack)?)
-        };
-        self.restored_partly(self.whole_backup(), remove, &["pack"])
-            .await
-    }
-
-    async fn damaged_index(&self) -> anyhow::Result<()> {
-        self.set(1 << 20).await?;
-        let damage = |repository: PathBuf| {
-            let index = largest(&repository.join("index"))?;
-            let mut file = OpenOptions::new().write(true).open(index)?;
-            file.seek(SeekFrom::Start(20))?;
-            Ok(file.write_all(b"not what it was")?)
-        };
-        self.restored_partly(self.whole_backup(), damage, &["index", "damaged"])
-            .await
-    }
-
-    /// The volume of the restored pod is a quarter of what is in it.
-    async fn full_disk(&self) -> anyhow::Result<()> {
-        let scene = self.stage.scene;
-        let memory = json!({ "emptyDir": { "medium": "Memory", "sizeLimit": "64Mi" } });
-        let bad = [pod(&self.bad, "pod", &[("data", memory)])];
-        self.stage.pods(&self.bad, &bad).await?;
-        self.set_good().await?;
-        let dd = "dd if=/dev/urandom of=/data/noise bs=1M count=32";
-        let exec = ["-n", &self.bad, "exec", "pod", "--", "sh", "-c", dd];
-        scene.kubectl(&exec).await?;
-        let modifiers = json!({
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": { "name": "smaller", "namespace": DEFAULT_NAMESPACE },
-            "data": { "modifiers.yaml": json!({
-                "version": "v1",
-                "resourceModifierRules": [{
-                    "conditions": { "groupResource": "pods", "namespaces": [self.bad] },
-                    "patches": [{
-                        "operation": "replace",
-                        "path": "/spec/volumes/0/emptyDir/sizeLimit",
-                        "value": "8Mi",
-                    }],
-                }],
-            }).to_string() },
-        });
-        scene.apply(&[modifiers]).await?;
-        let mut spec = self.whole_backup();
-        spec["resourceModifier"] = json!({ "kind": "ConfigMap", "name": "smaller" });
-        self.restored_partly(spec, |_| Ok(()), &["noise", "space"])
-            .await
-    }
-}
-
-/// How a copy may end whose files go while they are read: it says what is missing, whether or not
-/// the rest was worth keeping.
-fn is_told(copy: &PodVolumeBackup) -> anyhow::Result<()> {
-    let ended = [DataPathPhase::Completed, DataPathPhase::Failed];
-    ensure!(
-        ended.contains(&copy.phase()) && !copy.message().is_empty(),
-        "the copy ended as {:?}, {:?}",
-        copy.phase(),
-        copy.message()
-    );
-    Ok(())
 }
 
 fn phase(backup: &Backup, expected: BackupPhase) -> anyhow::Result<()> {
@@ -410,30 +320,21 @@ fn phase(backup: &Backup, expected: BackupPhase) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes of packs.
+/// Requests for packs of a bad namespace.
 fn on_data(times: usize, mishap: Mishap) -> Rule {
     Rule {
-        on: "/data/",
+        on: "-bad/data/",
         times,
         mishap,
     }
 }
 
-/// The largest file below a folder.
-fn largest(folder: &std::path::Path) -> anyhow::Result<PathBuf> {
-    let mut best = None;
-    let mut waiting = vec![folder.to_owned()];
-    while let Some(folder) = waiting.pop() {
-        let entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
-        for entry in entries {
-            let entry = entry?;
-            let metadata = entry.metadata()?;
-            if metadata.is_dir() {
-                waiting.push(entry.path());
-            } else {
-                best = best.max(Some((metadata.len(), entry.path())));
-            }
-        }
+/// Every text in a value.
+fn texts_in(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::String(text) => found.push(text.clone()),
+        Value::Array(values) => values.iter().for_each(|value| texts_in(value, found)),
+        Value::Object(fields) => fields.values().for_each(|value| texts_in(value, found)),
+        _ => {}
     }
-    best.map(|(_, path)| path).context("there is no file")
 }
