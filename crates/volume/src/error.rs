@@ -41,9 +41,27 @@ pub enum Error {
     /// The restic program.
     #[error("{0}")]
     Program(String),
+    /// The volume is not where it was any more: what was not found in it may be elsewhere.
+    #[error("the volume disappeared while it was read")]
+    Disappeared,
+    /// What should not happen: a thread that broke off, a library that refuses.
+    #[error("unexpected: {0}")]
+    Unexpected(String),
     /// Somebody ended it.
     #[error("cancelled")]
     Cancelled,
+}
+
+impl From<tokio::task::JoinError> for Error {
+    fn from(error: tokio::task::JoinError) -> Self {
+        Self::unexpected(error)
+    }
+}
+
+impl Error {
+    pub(crate) fn unexpected(error: impl ToString) -> Self {
+        Self::Unexpected(error.to_string())
+    }
 }
 
 /// A result of this crate.

@@ -571,14 +571,14 @@ async fn forgotten_data_goes_and_the_rest_stays() {
     assert_eq!(again.freed, 0);
 }
 
-#[tokio::test]
-async fn locks_are_written_and_honoured() {
-    let bed = Bed::new();
-    let repository = bed.create().await;
+/// An upload that has begun, of a file that takes a while.
+async fn upload_in_the_middle(
+    bed: &Bed,
+    repository: &Repository,
+    cancel: &CancellationToken,
+) -> tokio::task::JoinHandle<Result<Uploaded, Error>> {
     fs::write(bed.source().join("file"), noise(6, 64 << 20)).unwrap();
-    // Somebody is uploading; maintenance must wait.
     let progress = Arc::new(Progress::default());
-    let cancel = CancellationToken::new();
     let uploading = {
         let (repository, upload) = (repository.clone(), bed.upload(None));
         let (progress, cancel) = (Arc::clone(&progress), cancel.clone());
@@ -594,6 +594,16 @@ async fn locks_are_written_and_honoured() {
         64 << 20,
         "the total is known before the end"
     );
+    uploading
+}
+
+#[tokio::test]
+async fn locks_are_written_and_honoured() {
+    let bed = Bed::new();
+    let repository = bed.create().await;
+    let cancel = CancellationToken::new();
+    // Somebody is uploading; maintenance must wait.
+    let uploading = upload_in_the_middle(&bed, &repository, &cancel).await;
     let refused = repository.maintain(&CancellationToken::new()).await;
     let text = refused.err().unwrap().to_string();
     assert!(
@@ -608,6 +618,7 @@ async fn locks_are_written_and_honoured() {
     let ended = uploading.await.unwrap();
     assert!(matches!(ended, Err(Error::Cancelled)), "{ended:?}");
     assert!(asked.elapsed() < Duration::from_secs(1));
+    let until = Instant::now() + Duration::from_secs(20);
     while !bed.files("locks").is_empty() {
         assert!(Instant::now() < until, "the lock stays");
         tokio::task::yield_now().await;
@@ -621,6 +632,21 @@ async fn locks_are_written_and_honoured() {
         bed.files("data").is_empty(),
         "what the cancelled upload left is gone"
     );
+}
+
+#[tokio::test]
+async fn a_volume_that_goes_away_makes_no_snapshot() {
+    let bed = Bed::new();
+    let repository = bed.create().await;
+    let uploading = upload_in_the_middle(&bed, &repository, &CancellationToken::new()).await;
+    fs::rename(bed.source(), bed.dir.path().join("elsewhere")).unwrap();
+    fs::create_dir(bed.source()).unwrap();
+    let error = uploading.await.unwrap().err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "the volume disappeared while it was read"
+    );
+    assert!(!bed.repository().join("snapshots").exists());
 }
 
 #[tokio::test]

@@ -168,9 +168,11 @@ async fn fail<K: Copy>(ctx: &Context, copy: &K, why: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use bowline_api::names::{NODE_AGENT, label};
+    use bowline_api::{
+        Time,
+        names::{NODE_AGENT, finalizer, label},
+    };
     use bowline_apiserver::ApiServer;
-    use jiff::Timestamp;
     use kube::Client;
     use serde_json::{Value, json};
 
@@ -246,12 +248,12 @@ mod tests {
             let restores = ctx.list::<PodVolumeRestore>("").await.unwrap();
             let mut failed: Vec<_> = backups
                 .iter()
-                .filter(|copy| copy.phase() == Some(&DataPathPhase::Failed))
+                .filter(|copy| copy.phase() == DataPathPhase::Failed)
                 .map(ResourceExt::name_any)
                 .chain(
                     restores
                         .iter()
-                        .filter(|copy| copy.phase() == Some(&DataPathPhase::Failed))
+                        .filter(|copy| copy.phase() == DataPathPhase::Failed)
                         .map(ResourceExt::name_any),
                 )
                 .collect();

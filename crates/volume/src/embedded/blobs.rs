@@ -26,14 +26,9 @@ pub(crate) struct Opener {
 
 impl Opener {
     pub(crate) fn new() -> Result<Self> {
-        let zstd = zstd::bulk::Decompressor::new();
-        Ok(Self {
-            zstd: zstd.map_err(|e| Error::Damaged {
-                file: "a blob".to_owned(),
-                reason: e.to_string(),
-            })?,
-            raw: Vec::new(),
-        })
+        let zstd = zstd::bulk::Decompressor::new().map_err(Error::unexpected)?;
+        let raw = Vec::new();
+        Ok(Self { zstd, raw })
     }
 
     /// The contents of a blob, from its bytes in the pack, which are decrypted in place.

@@ -16,15 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::{fetch::Fetcher, plan::Planner};
 use super::{
-    Repository,
-    blobs::Trees,
-    id::Id,
-    index::Index,
-    lock::Lock,
-    problems::Problems,
-    snapshot::Snapshot,
-    stop::{Stop, StopOnDrop},
-    tree::Kind,
+    Repository, blobs::Trees, id::Id, index::Index, lock::Lock, problems::Problems,
+    snapshot::Snapshot, stop::Stop, tree::Kind,
 };
 use crate::{Download, Downloaded, Error, Progress, Result};
 
@@ -52,9 +45,6 @@ pub(super) async fn run(
     progress: &Arc<Progress>,
     cancel: &CancellationToken,
 ) -> Result<Downloaded> {
-    let stop = Arc::new(Stop::default());
-    // Whatever ends this, the threads end too.
-    let _ending = StopOnDrop(Arc::clone(&stop));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(&download.target, flags, Mode::empty());
     let root = root.map_err(|error| Error::File {
@@ -62,8 +52,8 @@ pub(super) async fn run(
         path: download.target.display().to_string(),
         source: error.into(),
     })?;
-    Lock::hold(repository, cancel, async |_| {
-        locked(repository, download, root, progress, &stop).await
+    Lock::hold(repository, cancel, async |_, stop| {
+        locked(repository, download, root, progress, stop).await
     })
     .await
 }
@@ -105,9 +95,7 @@ async fn locked(
         let run = Arc::clone(&run);
         tokio::task::spawn_blocking(move || copy(&run, &trees, snapshot.tree, threads))
     };
-    let (written, bytes) = copying
-        .await
-        .map_err(|panic| Error::Program(panic.to_string()))??;
+    let (written, bytes) = copying.await??;
     let problems = run.problems.take();
     if problems.is_empty() {
         progress.finish(bytes);

@@ -164,10 +164,7 @@ impl Files {
         let mut sealed = Vec::new();
         if self.version >= 2 {
             let mut packed = vec![2];
-            let more = zstd::bulk::compress(text, 3).map_err(|e| Error::Damaged {
-                file: format!("a new {}", kind.word()),
-                reason: e.to_string(),
-            })?;
+            let more = zstd::bulk::compress(text, 3).map_err(Error::unexpected)?;
             packed.extend_from_slice(&more);
             self.key.seal(&packed, &mut sealed);
         } else {

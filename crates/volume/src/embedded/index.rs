@@ -147,53 +147,10 @@ impl Index {
 
     /// Where a blob is.
     pub(crate) fn find(&self, blob: Blob, id: &Id) -> Option<&Entry> {
-        self.position(id).and_then(|at| {
-            let same = self.entries[at..].iter().take_while(|e| e.id == *id);
-            same.into_iter().find(|e| e.blob() == blob)
-        })
+        let first = self.entries.partition_point(|entry| entry.id < *id);
+        let mut same = self.entries[first..].iter().take_while(|e| e.id == *id);
+        same.find(|entry| entry.blob() == blob)
     }
-
-    /// The first entry with this id. Ids are evenly spread, so a guess is close.
-    fn position(&self, id: &Id) -> Option<usize> {
-        let entries = &self.entries;
-        let at = |n: usize| prefix(&entries[n].id);
-        let wanted = prefix(id);
-        let (mut low, mut high) = (0, entries.len());
-        for _ in 0..8 {
-            if high - low <= 16 {
-                break;
-            }
-            let (first, last) = (at(low), at(high - 1));
-            if wanted < first || wanted > last {
-                return None;
-            }
-            let span = u128::from(last - first) + 1;
-            let step = u128::from(wanted - first) * (high - low) as u128 / span;
-            let guess = low + step as usize;
-            // A few places around the guess, which halves at worst.
-            let margin = ((high - low) / 64).max(4);
-            let (from, to) = (
-                guess.saturating_sub(margin).max(low),
-                (guess + margin).min(high),
-            );
-            if from > low && at(from) >= wanted {
-                high = from + 1;
-            } else {
-                low = from;
-                if to < high && at(to) > wanted {
-                    high = to;
-                }
-            }
-        }
-        let found = low + entries[low..high].partition_point(|e| e.id < *id);
-        (found < entries.len() && entries[found].id == *id).then_some(found)
-    }
-}
-
-fn prefix(id: &Id) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&id.0[..8]);
-    u64::from_be_bytes(bytes)
 }
 
 /// The packs of one index file; none when it is gone.
@@ -201,8 +158,7 @@ pub(crate) async fn one(files: &Files, id: Id) -> Result<Option<Vec<Pack>>> {
     let Some(text) = files.read(File::Index, &id).await? else {
         return Ok(None);
     };
-    let parsed = tokio::task::spawn_blocking(move || parse(&text)).await;
-    let parsed = parsed.map_err(|e| File::Index.damaged(&id, e))?;
+    let parsed = tokio::task::spawn_blocking(move || parse(&text)).await?;
     parsed.map(Some).map_err(|e| File::Index.damaged(&id, e))
 }
 
@@ -331,17 +287,6 @@ mod tests {
                 assert_eq!((found.offset, found.raw), (placed.offset, placed.raw));
             }
             assert!(ids(count, count + 500).all(|id| index.find(Blob::Data, &id).is_none()));
-        }
-        // Ids that are anything but evenly spread.
-        let lumps = (0..3000_u16).map(|n| {
-            let mut id = [0; 32];
-            id[7..9].copy_from_slice(&n.to_be_bytes());
-            Id(id)
-        });
-        let pack = pack(1, lumps.chain([Id([255; 32])]));
-        let index = Index::of([&pack]);
-        for placed in &pack.blobs {
-            assert!(index.find(placed.blob, &placed.id).is_some(), "{placed:?}");
         }
     }
 }

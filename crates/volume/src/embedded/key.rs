@@ -37,7 +37,7 @@ pub(super) async fn create(place: &Place, password: &str, hostname: &str) -> Res
     random(&mut salt);
     let (log_n, r, p) = COST;
     let user = derive(password, &salt, log_n, r, p).await;
-    let user = user.map_err(|reason| damaged("a new key", reason))?;
+    let user = user.map_err(Error::Unexpected)?;
     let master = Key::random();
     let mut data = Vec::new();
     user.seal(&master.to_json(), &mut data);
@@ -111,11 +111,4 @@ async fn derive(password: &str, salt: &[u8], log_n: u8, r: u32, p: u32) -> Resul
         Ok(Key::new(&bytes))
     });
     derived.await.map_err(|e| e.to_string())?
-}
-
-fn damaged(file: &str, reason: String) -> Error {
-    Error::Damaged {
-        file: file.to_owned(),
-        reason,
-    }
 }

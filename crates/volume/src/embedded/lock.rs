@@ -15,6 +15,7 @@ use super::{
     Identity, Repository,
     files::{File, Files},
     id::Id,
+    stop::{Stop, StopOnDrop},
 };
 use crate::{Error, Result};
 
@@ -24,7 +25,7 @@ const STALE: SignedDuration = SignedDuration::from_mins(30);
 const RENEW: Duration = Duration::from_secs(300);
 /// When it could not be renewed for so long, the work ends before others think it is stale.
 const LOST: Duration = Duration::from_secs(25 * 60);
-/// Others who came at the same time show up within this.
+/// Others who came at the same time show up within this, even if the store does not tell at once.
 const SETTLE: Duration = Duration::from_millis(200);
 /// How long giving it back may take; a caller who was cancelled waits for it.
 const GIVE_BACK: Duration = Duration::from_millis(500);
@@ -60,12 +61,13 @@ struct Held {
 }
 
 impl Lock {
-    /// Does some work under a lock that others share. However it ends, cancelled or not, the lock is
-    /// given back before this returns, or given up on after a moment.
+    /// Does some work under a lock that others share. However it ends, cancelled or not, its threads
+    /// are told to stop, and the lock is given back before this returns, or given up on after a
+    /// moment.
     pub(crate) async fn hold<T>(
         repository: &Repository,
         cancel: &CancellationToken,
-        work: impl AsyncFnOnce(&mut Self) -> Result<T>,
+        work: impl AsyncFnOnce(&mut Self, &Arc<Stop>) -> Result<T>,
     ) -> Result<T> {
         let Repository {
             files,
@@ -79,12 +81,14 @@ impl Lock {
             lock = Self::take(files, identity, false, budget.patience) => lock?,
         };
         let lost = lock.lost.clone();
+        let ending = StopOnDrop::default();
         let done = tokio::select! {
             biased;
             () = cancel.cancelled() => Err(Error::Cancelled),
             () = lost.cancelled() => Err(Error::Locked(LOST_IT.to_owned())),
-            done = work(&mut lock) => done,
+            done = work(&mut lock, &ending.0) => done,
         };
+        drop(ending);
         let _ = tokio::time::timeout(GIVE_BACK, lock.release()).await;
         done
     }
@@ -124,7 +128,10 @@ impl Lock {
             lost,
             _renewing: AbortOnDropHandle::new(renewing),
             settled: Some(tokio::spawn(async move {
-                tokio::time::sleep(SETTLE).await;
+                // Who removes things gives a slow store the time to show who else has come.
+                if exclusive {
+                    tokio::time::sleep(SETTLE).await;
+                }
                 settling.alone().await
             })),
         })

@@ -261,9 +261,7 @@ async fn copy(
         }
         saver.finish()
     });
-    copying
-        .await
-        .map_err(|panic| Error::Program(panic.to_string()))?
+    copying.await?
 }
 
 /// Writes the index of the packs that stay, and removes the one before.

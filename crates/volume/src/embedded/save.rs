@@ -23,8 +23,6 @@ use crate::{Error, Progress, Result};
 
 /// How much is compressed: fast, since whoever waits waits for this.
 const LEVEL: i32 = 1;
-/// Sets of new ids, so that threads seldom wait for each other.
-const SHARDS: usize = 16;
 
 /// Packs what is new.
 pub(crate) struct Saver {
@@ -32,7 +30,8 @@ pub(crate) struct Saver {
     index: Arc<Index>,
     stop: Arc<Stop>,
     handle: Handle,
-    new: [Mutex<HashSet<(Blob, Id)>>; SHARDS],
+    /// What is stored now, or is about to be.
+    new: Mutex<HashSet<(Blob, Id)>>,
     data: Mutex<Builder>,
     trees: Mutex<Builder>,
     /// Room for packs that are on their way.
@@ -65,19 +64,12 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) fn new() -> Result<Self> {
-        let zstd = zstd::bulk::Compressor::new(LEVEL).map_err(cannot_pack)?;
+        let zstd = zstd::bulk::Compressor::new(LEVEL).map_err(Error::unexpected)?;
         Ok(Self {
             zstd,
             packed: Vec::new(),
             sealed: Vec::new(),
         })
-    }
-}
-
-fn cannot_pack(error: std::io::Error) -> Error {
-    Error::Damaged {
-        file: "a new blob".to_owned(),
-        reason: error.to_string(),
     }
 }
 
@@ -136,8 +128,7 @@ impl Saver {
         if self.index.find(blob, id).is_some() {
             return false;
         }
-        let shard = &self.new[usize::from(id.0[31]) % SHARDS];
-        lock(shard).insert((blob, *id))
+        lock(&self.new).insert((blob, *id))
     }
 
     fn pack(&self, blob: Blob, id: Id, text: &[u8], desk: &mut Desk) -> Result<()> {
@@ -149,7 +140,7 @@ impl Saver {
                 .reserve(zstd::zstd_safe::compress_bound(text.len()));
             desk.zstd
                 .compress_to_buffer(text, &mut desk.packed)
-                .map_err(cannot_pack)?;
+                .map_err(Error::unexpected)?;
             // What hardly gets smaller is quicker to read as it is; trees are always packed.
             if blob == Blob::Tree || desk.packed.len() < text.len() - text.len() / 32 {
                 raw = text.len() as u32;
@@ -254,7 +245,7 @@ impl Saver {
         let mut puts = std::mem::take(&mut *lock(&self.puts));
         self.handle.block_on(async {
             while let Some(done) = puts.join_next().await {
-                done.map_err(|panic| Error::Program(panic.to_string()))?;
+                done?;
             }
             self.stop.check()?;
             let rest = std::mem::take(&mut *lock(&self.stored));

@@ -38,6 +38,7 @@ impl Stop {
 }
 
 /// Ends the work when it is dropped: a caller who goes away takes the threads along.
+#[derive(Default)]
 pub(crate) struct StopOnDrop(pub(crate) std::sync::Arc<Stop>);
 
 impl Drop for StopOnDrop {

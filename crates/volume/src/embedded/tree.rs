@@ -1,6 +1,7 @@
 //! Folders as a repository keeps them: JSON, one node for each entry, sorted by name.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{id::Id, quote};
@@ -119,7 +120,7 @@ impl Node {
         let number = |key: &str, value: u64, out: &mut Vec<u8>| {
             if value != 0 {
                 field(key, out);
-                decimal(value, out);
+                plain(value, out);
             }
         };
         out.extend_from_slice(b"{\"name\":\"");
@@ -134,12 +135,14 @@ impl Node {
             ("ctime", self.ctime),
         ] {
             field(key, out);
-            time.write(out);
+            out.push(b'"');
+            plain(time.to_timestamp(), out);
+            out.push(b'"');
         }
         field("uid", out);
-        decimal(self.uid.into(), out);
+        plain(self.uid, out);
         field("gid", out);
-        decimal(self.gid.into(), out);
+        plain(self.gid, out);
         for (key, text) in [("user", &self.user), ("group", &self.group)] {
             if !text.is_empty() {
                 string(key, text, out);
@@ -207,58 +210,24 @@ fn string(key: &str, text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-fn decimal(mut value: u64, out: &mut Vec<u8>) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
+/// Anything whose text needs no quoting.
+fn plain(value: impl std::fmt::Display, out: &mut Vec<u8>) {
+    use std::io::Write;
+    // Nothing goes wrong with memory.
+    let _ = write!(out, "{value}");
 }
 
 impl Time {
-    /// The years that can be written; those beyond are moved to the nearest.
-    const YEARS: (i64, i64) = (0, 9999);
-
-    fn write(self, out: &mut Vec<u8>) {
-        let (days, second) = (
-            self.seconds.div_euclid(86_400),
-            self.seconds.rem_euclid(86_400),
-        );
-        let (year, month, day) = civil(days);
-        let year = year.clamp(Self::YEARS.0, Self::YEARS.1);
-        let parts: [(u64, usize, u8); 6] = [
-            (year.unsigned_abs(), 4, b'-'),
-            (month, 2, b'-'),
-            (day, 2, b'T'),
-            (second as u64 / 3600, 2, b':'),
-            (second as u64 / 60 % 60, 2, b':'),
-            (second as u64 % 60, 2, 0),
-        ];
-        out.push(b'"');
-        for (value, width, after) in parts {
-            padded(value, width, out);
-            if after != 0 {
-                out.push(after);
-            }
-        }
-        if self.nanos != 0 {
-            out.push(b'.');
-            padded(self.nanos.into(), 9, out);
-            while out.last() == Some(&b'0') {
-                out.pop();
-            }
-        }
-        out.extend_from_slice(b"Z\"");
+    /// What can be written begins with the year 0 and ends with the year 9999; what is beyond is
+    /// moved to the nearest.
+    fn to_timestamp(self) -> Timestamp {
+        const YEAR_0: i64 = -62_167_219_200;
+        let seconds = self.seconds.clamp(YEAR_0, Timestamp::MAX.as_second());
+        Timestamp::new(seconds, self.nanos.cast_signed()).unwrap_or(Timestamp::MAX)
     }
 
     fn read(text: &str) -> Option<Self> {
-        let at: jiff::Timestamp = text.parse().ok()?;
+        let at: Timestamp = text.parse().ok()?;
         // Whole seconds are rounded towards zero there, and nanoseconds may be negative.
         let nanos = at.as_nanosecond();
         Some(Self {
@@ -266,34 +235,6 @@ impl Time {
             nanos: u32::try_from(nanos.rem_euclid(1_000_000_000)).ok()?,
         })
     }
-}
-
-fn padded(value: u64, width: usize, out: &mut Vec<u8>) {
-    let at = out.len();
-    out.resize(at + width, b'0');
-    let mut value = value;
-    for digit in out[at..].iter_mut().rev() {
-        *digit = b'0' + (value % 10) as u8;
-        value /= 10;
-    }
-}
-
-/// Year, month and day of a day since 1970, in the calendar of today.
-fn civil(days: i64) -> (i64, u64, u64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let of_era = days.rem_euclid(146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 {
-        shifted + 3
-    } else {
-        shifted - 9
-    };
-    let year = year + era * 400 + i64::from(month <= 2);
-    (year, month.unsigned_abs(), day.unsigned_abs())
 }
 
 /// A node as it is read.
@@ -479,6 +420,22 @@ mod tests {
         }
         assert_eq!(read(br#"{"nodes":null}"#), Ok(vec![]));
         assert!(read(br#"{"nodes":[{"name":"a","type":"file","mtime":"x"}]}"#).is_err());
+    }
+
+    #[test]
+    fn times_beyond_the_calendar_are_moved_into_it() {
+        for (seconds, nanos, expected) in [
+            (-62_167_219_200, 0, "0000-01-01T00:00:00Z"),
+            (i64::MIN, 5, "0000-01-01T00:00:00.000000005Z"),
+            (-1, 500_000_000, "1969-12-31T23:59:59.5Z"),
+            (i64::MAX, 999_999_999, "9999-12-30T22:00:00.999999999Z"),
+        ] {
+            let time = Time { seconds, nanos };
+            let text = time.to_timestamp().to_string();
+            assert_eq!(text, expected);
+            let again = Time::read(&text).unwrap();
+            assert_eq!(again.to_timestamp().to_string(), text);
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod walk;
 
 use std::{
     os::fd::OwnedFd,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -19,7 +20,10 @@ use std::{
 };
 
 use jiff::Timestamp;
-use rustix::fs::{Mode, OFlags};
+use rustix::{
+    fs::{Mode, OFlags, Stat},
+    io::Errno,
+};
 use tokio_util::sync::CancellationToken;
 
 use self::{file::Pool, folder::Root, walk::Walker};
@@ -32,7 +36,7 @@ use super::{
     problems::Problems,
     save::Saver,
     snapshot::{Snapshot, Summary},
-    stop::{Stop, StopOnDrop},
+    stop::Stop,
 };
 use crate::{Error, Progress, Result, Upload, Uploaded};
 
@@ -69,12 +73,9 @@ pub(super) async fn run(
     progress: &Arc<Progress>,
     cancel: &CancellationToken,
 ) -> Result<Uploaded> {
-    let stop = Arc::new(Stop::default());
-    // Whatever ends this, the threads end too.
-    let _ending = StopOnDrop(Arc::clone(&stop));
     let source = open(upload)?;
-    Lock::hold(repository, cancel, async |lock| {
-        locked(repository, upload, source, progress, &stop, lock).await
+    Lock::hold(repository, cancel, async |lock, stop| {
+        locked(repository, upload, source, progress, stop, lock).await
     })
     .await
 }
@@ -106,24 +107,37 @@ async fn locked(
     let trees = Trees::new(files, &index);
     let threads = upload.parallel.unwrap_or(repository.budget.threads).max(1);
     let old = parent.as_ref().map(|(_, parent)| parent.tree);
+    let found = rustix::fs::fstat(&source).map_err(|e| unreadable(upload, e))?;
     let copying = {
         let run = Arc::clone(&run);
         tokio::task::spawn_blocking(move || copy(&run, source, &trees, old, threads))
     };
-    let tree = copying
-        .await
-        .map_err(|panic| Error::Program(panic.to_string()))??;
+    let tree = copying.await??;
+    if is_elsewhere(&upload.source, &found) {
+        return Err(Error::Disappeared);
+    }
     lock.confirm().await?;
     finish(&run, upload, parent.map(|(id, _)| id), tree, began).await
 }
 
+/// Whether a folder is not what it was when its files were looked for: removed or unmounted, its
+/// files were not found for that reason.
+fn is_elsewhere(source: &Path, found: &Stat) -> bool {
+    let place = |stat: &Stat| (stat.st_dev, stat.st_ino);
+    rustix::fs::lstat(source).map_or(true, |now| place(&now) != place(found))
+}
+
 fn open(upload: &Upload) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::open(&upload.source, flags, Mode::empty()).map_err(|error| Error::File {
+    rustix::fs::open(&upload.source, flags, Mode::empty()).map_err(|e| unreadable(upload, e))
+}
+
+fn unreadable(upload: &Upload, error: Errno) -> Error {
+    Error::File {
         action: "open",
         path: upload.source.display().to_string(),
         source: error.into(),
-    })
+    }
 }
 
 /// The snapshot before; one that is not there any more is no loss but of time.

@@ -200,7 +200,7 @@ impl<'a> Worker<'a> {
             // It has grown since.
             Ok(length) if length as u64 == limit => {
                 if let Err(error) = io::Seek::rewind(&mut file) {
-                    return self.failed(job, &error);
+                    return self.lost(job, errno(&error));
                 }
                 self.large(job, file, &found, node)
             }
@@ -214,18 +214,12 @@ impl<'a> Worker<'a> {
                 let Job { folder, at, .. } = job;
                 folder.bring(self.run, at, Some(node), false, &mut self.desk)
             }
-            Err(error) => self.failed(job, &error),
+            Err(error) => self.lost(job, errno(&error)),
         }
     }
 
     fn lost(&mut self, job: Job<'a>, error: Errno) -> Result<()> {
         self.run.leave_out(&job.path, error);
-        let Job { folder, at, .. } = job;
-        folder.bring(self.run, at, None, false, &mut self.desk)
-    }
-
-    fn failed(&mut self, job: Job<'a>, error: &io::Error) -> Result<()> {
-        self.run.unreadable.add(&job.path, error);
         let Job { folder, at, .. } = job;
         folder.bring(self.run, at, None, false, &mut self.desk)
     }
@@ -392,6 +386,10 @@ impl<'a> Worker<'a> {
         let folder = &large.folder;
         folder.bring(self.run, large.at, node, false, &mut self.desk)
     }
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// Why a file was not read to its end.

@@ -67,14 +67,14 @@ impl<'a, 'pool> Walker<'a, 'pool> {
         let top = openat(source, c".", FOLDER, Mode::empty()).map_err(|e| unreadable(b".", e))?;
         let names = list(&top).map_err(|e| unreadable(b".", e))?;
         let above = Above::Root(self.root);
-        let mut levels = vec![self.level(above, top, Arc::from(&b""[..]), names, old)?];
+        let mut levels = vec![self.level(above, top, Arc::from(&b""[..]), names, old)];
         while let Some(level) = levels.last_mut() {
             if self.run.stop.is_stopped() {
                 return Ok(());
             }
             match level.names.next() {
                 Some(name) => {
-                    let below = self.entry(level, &name)?;
+                    let below = self.entry(level, &name);
                     levels.extend(below);
                 }
                 None => {
@@ -93,7 +93,7 @@ impl<'a, 'pool> Walker<'a, 'pool> {
         path: Arc<[u8]>,
         names: Vec<CString>,
         old: Option<Id>,
-    ) -> Result<Level<'a>> {
+    ) -> Level<'a> {
         // An old tree that cannot be read any more costs time, and is not our concern here.
         let old = old.and_then(|id| {
             let nodes = self.handle.block_on(self.trees.read(&id)).ok()?;
@@ -101,45 +101,40 @@ impl<'a, 'pool> Walker<'a, 'pool> {
         });
         let known = old.as_ref().map(|(id, nodes)| (*id, nodes.len()));
         let nodes = old.map(|(_, nodes)| nodes).unwrap_or_default();
-        Ok(Level {
+        Level {
             folder: Folder::new(above, known),
             fd: Arc::new(fd),
             path,
             names: names.into_iter(),
             old: nodes.into_iter().peekable(),
-        })
+        }
     }
 
     /// One entry; the level below if it is a folder.
-    fn entry(&self, level: &mut Level<'a>, name: &CStr) -> Result<Option<Level<'a>>> {
+    fn entry(&self, level: &mut Level<'a>, name: &CStr) -> Option<Level<'a>> {
         let path = join(&level.path, name);
         let old = take_old(&mut level.old, name.to_bytes());
         let found = match statat(&level.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => found,
             Err(error) => {
-                self.leave_out(&path, error);
+                self.run.leave_out(&path, error);
                 level.folder.mark_changed();
-                return Ok(None);
+                return None;
             }
         };
         match stat::kind(&found) {
             Kind::Dir => self.folder(level, name, path, &found, old),
             Kind::File => {
                 self.file(level, name, path, &found, old);
-                Ok(None)
+                None
             }
             // What a socket is for does not outlive its process.
-            Kind::Socket | Kind::Irregular => Ok(None),
+            Kind::Socket | Kind::Irregular => None,
             _ => {
                 self.special(level, name, &path, &found, old);
-                Ok(None)
+                None
             }
         }
-    }
-
-    /// Something is not there, or cannot be read.
-    fn leave_out(&self, path: &[u8], error: Errno) {
-        self.run.leave_out(path, error);
     }
 
     fn folder(
@@ -149,7 +144,7 @@ impl<'a, 'pool> Walker<'a, 'pool> {
         path: Vec<u8>,
         found: &Stat,
         old: Option<Node>,
-    ) -> Result<Option<Level<'a>>> {
+    ) -> Option<Level<'a>> {
         let opened = openat(&level.fd, name, FOLDER, Mode::empty()).and_then(|fd| {
             let names = list(&fd)?;
             Ok((fd, names))
@@ -157,9 +152,9 @@ impl<'a, 'pool> Walker<'a, 'pool> {
         let (fd, names) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                self.leave_out(&path, error);
+                self.run.leave_out(&path, error);
                 level.folder.mark_changed();
-                return Ok(None);
+                return None;
             }
         };
         let old_tree = old.as_ref().and_then(|old| old.subtree);
@@ -181,8 +176,7 @@ impl<'a, 'pool> Walker<'a, 'pool> {
             at,
             Mutex::new(Some(Box::new(node))),
         );
-        self.level(above, fd, path.into(), names, old_tree)
-            .map(Some)
+        Some(self.level(above, fd, path.into(), names, old_tree))
     }
 
     fn file(&self, level: &Level<'a>, name: &CStr, path: Vec<u8>, found: &Stat, old: Option<Node>) {
@@ -228,7 +222,7 @@ impl<'a, 'pool> Walker<'a, 'pool> {
             match readlinkat(&level.fd, name, Vec::new()) {
                 Ok(target) => node.target = target.into_bytes(),
                 Err(error) => {
-                    self.leave_out(path, error);
+                    self.run.leave_out(path, error);
                     level.folder.mark_changed();
                     return;
                 }
