@@ -1,7 +1,7 @@
 //! Both uploaders on one repository: what the built-in engine has copied the restic program brings
 //! back, and the other way round; bytes are told on the way, by either.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context, ensure};
 use bowline_api::v1::{DataPathPhase, PodVolumeBackup, PodVolumeRestore};
@@ -16,9 +16,11 @@ use crate::{
 
 const POD: &str = "pod";
 const VOLUME: &str = "data";
-/// What is in the volume beside files of all kinds.
-const NOISE: usize = 96 << 20;
-const DELAY: Duration = Duration::from_millis(30);
+/// What is in the volume beside files of all kinds. They are several, since how far the restic
+/// program has come with one file on its way back is not to be seen.
+const FILES: usize = 24;
+const EACH: usize = 3 << 20;
+const DELAY: Duration = Duration::from_millis(15);
 
 /// The story.
 pub(in crate::scenarios) async fn share(scene: &Scene) -> anyhow::Result<String> {
@@ -38,13 +40,13 @@ pub(in crate::scenarios) async fn share(scene: &Scene) -> anyhow::Result<String>
     stage.pods(&play.namespace, &pods).await?;
     let folder = stage.folder(&play.namespace, POD, VOLUME).await?;
     tree::fill(&folder)?;
-    tree::noise(&folder.join("noise"), NOISE, 1)?;
+    noise(&folder, 1)?;
     let was = tree::read(&folder, &[])?;
     let one = play.back_up("one", Some(VOLUME)).await?;
 
     node.stop().await?;
     let node = stage.node_with(&program).await?;
-    tree::noise(&folder.join("noise"), NOISE, 2)?;
+    noise(&folder, 2)?;
     let became = tree::read(&folder, &[])?;
     let two = play.back_up("two", Some(VOLUME)).await?;
     let one_back = play.restore(&one, &was).await?;
@@ -70,7 +72,7 @@ pub(in crate::scenarios) async fn share(scene: &Scene) -> anyhow::Result<String>
         "{} files and {} MB: there by ours {one}, by restic {two}, by ours again {three}; back what \
          is ours by restic {one_back}, what is restic's by ours {two_back}",
         was.len(),
-        NOISE >> 20
+        (FILES * EACH) >> 20
     ))
 }
 
@@ -165,11 +167,20 @@ impl Play<'_> {
     }
 }
 
+/// Files of which nothing is in the repository.
+fn noise(folder: &Path, seed: u64) -> anyhow::Result<()> {
+    for n in 0..FILES {
+        let seed = seed << 8 | n as u64;
+        tree::noise(&folder.join(format!("noise-{n}")), EACH, seed)?;
+    }
+    Ok(())
+}
+
 /// It ended well, with all bytes of the volume.
 fn is_whole(copy: &impl Copy) -> anyhow::Result<()> {
     let (done, total) = copy.bytes();
     ensure!(
-        copy.phase() == DataPathPhase::Completed && done == total && done > NOISE as i64,
+        copy.phase() == DataPathPhase::Completed && done == total && done > (FILES * EACH) as i64,
         "it ended as {copy:?}"
     );
     Ok(())
