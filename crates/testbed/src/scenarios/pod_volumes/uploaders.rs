@@ -20,7 +20,7 @@ const VOLUME: &str = "data";
 /// program has come with one file on its way back is not to be seen.
 const FILES: usize = 24;
 const EACH: usize = 3 << 20;
-const DELAY: Duration = Duration::from_millis(15);
+const DELAY: Duration = Duration::from_millis(25);
 
 /// The story.
 pub(in crate::scenarios) async fn share(scene: &Scene) -> anyhow::Result<String> {
