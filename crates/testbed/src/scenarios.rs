@@ -99,6 +99,9 @@ pub const ALL: &[Scenario] = &[
     on(NODE, "pod-volumes", |scene| {
         Box::pin(pod_volumes::come_back(scene))
     }),
+    on(NODE, "both-uploaders", |scene| {
+        Box::pin(pod_volumes::uploaders::share(scene))
+    }),
     on(NODE, "velero-restores-our-volumes", |scene| {
         Box::pin(pod_volumes::velero::restores_ours(scene))
     }),
@@ -107,6 +110,9 @@ pub const ALL: &[Scenario] = &[
     }),
     on(NODE, "volumes-killed", |scene| {
         Box::pin(pod_volumes::killed::in_the_middle(scene))
+    }),
+    on(NODE, "volume-faults", |scene| {
+        Box::pin(pod_volumes::faults::are_named(scene))
     }),
 ];
 

@@ -2,8 +2,10 @@
 //! and attribute by attribute; and restic agrees with the repository.
 
 pub(super) mod era;
+pub(super) mod faults;
 pub(super) mod killed;
 mod stage;
+pub(super) mod uploaders;
 pub(super) mod velero;
 
 use std::{fs, path::Path, time::Duration};

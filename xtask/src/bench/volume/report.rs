@@ -88,7 +88,10 @@ impl Report {
         }
         if let Some(restic) = restic {
             let good = ours.peak <= restic.peak;
-            said.push(verdict(Some(good), &format!("{:.0} MB", restic.peak)));
+            said.push(verdict(
+                Some(good),
+                &format!("at most {:.0} MB", restic.peak),
+            ));
         }
         said.join("; ")
     }
@@ -160,10 +163,10 @@ mod tests {
             "
   medians                      restic                   kopia                 bowline
                      s   cpu s     MB        s   cpu s     MB        s   cpu s     MB
-  first           7.00   14.00    100     5.00   10.00    400     2.00    4.00    120  2.50x of kopia, wanted faster: reached; wanted 100 MB: MISSED
+  first           7.00   14.00    100     5.00   10.00    400     2.00    4.00    120  2.50x of kopia, wanted faster: reached; wanted at most 100 MB: MISSED
   unchanged          -       -      -        -       -      -        -       -      -  
   1% changed         -       -      -        -       -      -        -       -      -  
-  restore         2.00    4.00    100        -       -      -     3.00    6.00     90  0.67x of restic, wanted faster: MISSED; wanted 100 MB: reached
+  restore         2.00    4.00    100        -       -      -     3.00    6.00     90  0.67x of restic, wanted faster: MISSED; wanted at most 100 MB: reached
   repository                        -                       -                    5 MB"
         );
     }

@@ -90,6 +90,11 @@ impl<'a> Stage<'a> {
 
     /// The node process; back once it has shown that it is there.
     pub(super) async fn node(&self) -> anyhow::Result<Process> {
+        self.node_with(&[]).await
+    }
+
+    /// The same, with more flags.
+    pub(super) async fn node_with(&self, flags: &[&str]) -> anyhow::Result<Process> {
         let since = Timestamp::now();
         let mut command = self.scene.bowline();
         command
@@ -98,6 +103,8 @@ impl<'a> Stage<'a> {
             .args(["--metrics-address", "127.0.0.1:0"])
             // So that not all of a volume is read before any of it is stored.
             .args(["--memory", "32Mi"])
+            .args(flags)
+            .env("RESTIC_CACHE_DIR", self.scene.folder().join("restic-cache"))
             .env("NO_PROXY", "*");
         let node = self.scene.start_on_node("bowline-node", &command).await?;
         let leases: Api<Lease> = Api::namespaced(self.scene.client(), DEFAULT_NAMESPACE);
@@ -181,9 +188,25 @@ impl<'a> Stage<'a> {
         format!("s3:{}/{name}/restic/{namespace}", s3.endpoint)
     }
 
+    /// Where the files of a namespace's repository are on this machine.
+    pub(super) fn repository_folder(&self, namespace: &str) -> PathBuf {
+        self.bucket.folder().join("restic").join(namespace)
+    }
+
     /// Runs restic on a namespace's repository, in a folder.
     pub(super) async fn restic(
         &self,
+        namespace: &str,
+        folder: &Path,
+        args: &[&str],
+    ) -> anyhow::Result<String> {
+        self.restic_with(REPO_CREDENTIALS_DEFAULT, namespace, folder, args)
+            .await
+    }
+
+    async fn restic_with(
+        &self,
+        password: &str,
         namespace: &str,
         folder: &Path,
         args: &[&str],
@@ -192,7 +215,7 @@ impl<'a> Stage<'a> {
         restic
             .args(["--no-cache", "--repo", &self.repository(namespace)])
             .args(args)
-            .env("RESTIC_PASSWORD", REPO_CREDENTIALS_DEFAULT)
+            .env("RESTIC_PASSWORD", password)
             .env("AWS_ACCESS_KEY_ID", &self.bucket.s3.access_key)
             .env("AWS_SECRET_ACCESS_KEY", &self.bucket.s3.secret_key)
             .current_dir(folder);
@@ -201,13 +224,21 @@ impl<'a> Stage<'a> {
 
     /// restic finds nothing wrong with a namespace's repository, and reads all of it.
     pub(super) async fn is_clean(&self, namespace: &str) -> anyhow::Result<()> {
+        self.is_clean_with(REPO_CREDENTIALS_DEFAULT, namespace)
+            .await
+    }
+
+    /// The same, of one with another password.
+    pub(super) async fn is_clean_with(
+        &self,
+        password: &str,
+        namespace: &str,
+    ) -> anyhow::Result<()> {
+        let check = ["check", "--read-data", "--no-lock"];
         let told = self
-            .restic(
-                namespace,
-                self.scene.folder(),
-                &["check", "--read-data", "--no-lock"],
-            )
-            .await?;
+            .restic_with(password, namespace, self.scene.folder(), &check)
+            .await
+            .with_context(|| format!("the repository of {namespace}"))?;
         ensure!(told.contains("no errors were found"), "check says {told}");
         Ok(())
     }
