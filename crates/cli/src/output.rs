@@ -60,7 +60,7 @@ impl fmt::Display for Format {
 /// The flags of commands that print tables.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct TableArgs {
-    /// Output format: table, json, yaml or name; `create` then prints the object and does not create it
+    /// Output format: table, json, yaml or name; a command that creates prints the object instead
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
 

@@ -45,6 +45,15 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
     let began = Instant::now();
+    let into = args.into;
+    if let Some(folder) = &into
+        && backup::is_in(folder)
+    {
+        anyhow::bail!(
+            "{} holds a backup of the demo already: remove it, or name another folder",
+            folder.display()
+        );
+    }
     let folder = Folder::new()?;
     let server = ApiServer::default();
     let client = Client::new(server.clone(), "default");
@@ -81,7 +90,7 @@ pub(crate) async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> 
     let mut node = tokio::spawn(node::run(client.clone(), folder.path.clone()));
     show(&client, out).await?;
     let before = fill(&client, &folder.path, out).await?;
-    let bucket = args.into.unwrap_or_else(|| folder.path.join("backups"));
+    let bucket = into.unwrap_or_else(|| folder.path.join("backups"));
     let backups = backup::Servers::start(&client, &bucket, &folder.path).await?;
     let is_terminal = std::io::stdout().is_terminal();
     backup::show(&client, &bucket, is_terminal, out).await?;

@@ -176,6 +176,12 @@ fn look(host_pods: &Path, uid: &str, directory: &str) -> Result<Place, String> {
         .filter(|folder| folder.symlink_metadata().is_ok())
         .collect();
     let [folder] = found.as_slice() else {
+        if !host_pods.is_dir() {
+            return Err(format!(
+                "host path {} does not exist: the node agent sees no volumes of pods",
+                host_pods.display()
+            ));
+        }
         return Err(format!(
             "expected one matching path: {}/*/{directory}, got {}",
             volumes.display(),
@@ -314,6 +320,11 @@ mod tests {
             let why = look(pods, uid, directory).unwrap_err();
             assert!(why.contains(expected), "{uid} {directory}: {why}");
         }
+        let why = look(&pods.join("nowhere"), "uid", "data").unwrap_err();
+        assert!(
+            why.ends_with("the node agent sees no volumes of pods"),
+            "{why}"
+        );
     }
 
     #[test]

@@ -126,6 +126,11 @@ fn location(folder: &Path) -> BackupStorageLocation {
     BackupStorageLocation::new(DEFAULT_NAMESPACE, "default", spec)
 }
 
+/// Whether a folder has the demo's backup from an earlier time.
+pub(super) fn is_in(folder: &Path) -> bool {
+    folder.join(BUCKET).join("backups").join(NAME).exists()
+}
+
 /// Backs the shop up, and shows how that goes and what came of it.
 pub(super) async fn show(
     client: &Client,

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// The name
     name: String,
 
-    /// The kind of store, such as aws, azure or gcp
+    /// The kind of store, such as aws, azure, gcp or filesystem
     #[arg(long, default_value = "", hide_default_value = true)]
     provider: String,
 
