@@ -24,6 +24,7 @@ use kube::Api;
 use serde_json::json;
 
 use super::{
+    round::median,
     stage,
     table::verdict,
     volume::{
@@ -166,17 +167,11 @@ async fn volume(scene: &Scene, namespace: &str) -> anyhow::Result<PathBuf> {
 
 /// Medians side by side.
 fn report(times: &[(Server, [Vec<f64>; 2])]) -> String {
-    let median = |times: &[f64]| {
-        let mut times = times.to_vec();
-        times.sort_by(f64::total_cmp);
-        let last = times.len().checked_sub(1)?;
-        Some(f64::midpoint(times[last / 2], times[times.len() / 2]))
-    };
     let mut lines = vec![format!("  {:<8}{:>9}{:>9}", "medians", "velero", "bowline")];
     for (at, (step, target)) in TARGETS.iter().enumerate() {
         let of = |server| {
             let times = times.iter().find(|(who, _)| *who == server);
-            times.and_then(|(_, times)| median(&times[at]))
+            times.and_then(|(_, times)| median(&times[at], |time| *time))
         };
         let (velero, ours) = (of(Server::Velero), of(Server::Ours));
         let show = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |t| format!("{t:.2}"));

@@ -64,7 +64,7 @@ impl<'a> Meter<'a> {
 }
 
 /// The median of a figure.
-pub(super) fn median(rounds: &[Round], of: fn(&Round) -> f64) -> Option<f64> {
+pub(super) fn median<T>(rounds: &[T], of: fn(&T) -> f64) -> Option<f64> {
     let mut all: Vec<f64> = rounds.iter().map(of).collect();
     all.sort_by(f64::total_cmp);
     let last = all.len().checked_sub(1)?;

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use bowline_testbed::measure::Cost;
 
 use super::tool::Tool;
-use crate::bench::table::verdict;
+use crate::bench::{round::median, table::verdict};
 
 /// A step, in the order of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,12 +57,7 @@ impl Report {
 
     fn medians(&self, step: Step, tool: Tool) -> Option<Medians> {
         let costs = self.costs.get(&(step, tool))?;
-        let middle = |of: fn(&Cost) -> f64| {
-            let mut all: Vec<f64> = costs.iter().map(of).collect();
-            all.sort_by(f64::total_cmp);
-            let last = all.len().checked_sub(1)?;
-            Some(f64::midpoint(all[last / 2], all[all.len() / 2]))
-        };
+        let middle = |of| median(costs, of);
         Some(Medians {
             wall: middle(|cost| cost.wall.as_secs_f64())?,
             cpu: middle(|cost| cost.usage.cpu.as_secs_f64())?,
