@@ -29,7 +29,7 @@ const LOST: Duration = Duration::from_secs(25 * 60);
 const SETTLE: Duration = Duration::from_millis(200);
 /// How long giving it back may take; a caller who was cancelled waits for it.
 const GIVE_BACK: Duration = Duration::from_millis(500);
-const LOST_IT: &str = "our own lock could not be renewed";
+pub(super) const LOST_IT: &str = "our own lock could not be renewed";
 /// How often a lock that is in the way is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 

@@ -17,7 +17,7 @@ use super::{
     files::{File, Files},
     id::Id,
     index::{self, Blob, Index, Pack, Placed},
-    lock::Lock,
+    lock::{LOST_IT, Lock},
     pack,
     save::Saver,
     snapshot::Snapshot,
@@ -64,7 +64,7 @@ pub(super) async fn run(repository: &Repository, cancel: &CancellationToken) -> 
     let maintained = tokio::select! {
         maintained = maintain(repository) => maintained,
         () = cancel.cancelled() => Err(Error::Cancelled),
-        () = lost.cancelled() => Err(Error::Locked("our own lock could not be renewed".to_owned())),
+        () = lost.cancelled() => Err(Error::Locked(LOST_IT.to_owned())),
     };
     lock.release().await;
     maintained
