@@ -77,9 +77,10 @@ async fn moves(scene: &Scene, name: &str) {
 }
 
 /// A file that takes long to read, though it takes no space.
-fn endless(volume: &Path) {
+fn endless(volume: &Path) -> fs::File {
     let file = fs::File::create(volume.join("endless")).unwrap();
     file.set_len(1 << 40).unwrap();
+    file
 }
 
 async fn cancel(scene: &Scene, name: &str) {
@@ -314,8 +315,7 @@ async fn a_volume_that_goes_fails_its_backup() {
     let scene = scene().await;
     let node = Node::start(&scene);
     let volume = node.volume("uid-of-web", "data");
-    let file = fs::File::create(volume.join("long")).unwrap();
-    file.set_len(1 << 33).unwrap();
+    let file = endless(&volume);
     backup(&scene, "gone", "web", json!({}));
     moves(&scene, "gone").await;
     fs::rename(&volume, volume.with_file_name("elsewhere")).unwrap();
