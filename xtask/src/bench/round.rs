@@ -63,9 +63,9 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// The median of a figure.
-pub(super) fn median<T>(rounds: &[T], of: fn(&T) -> f64) -> Option<f64> {
-    let mut all: Vec<f64> = rounds.iter().map(of).collect();
+/// The median of a figure of all that was measured.
+pub(super) fn median<T>(measured: &[T], of: fn(&T) -> f64) -> Option<f64> {
+    let mut all: Vec<f64> = measured.iter().map(of).collect();
     all.sort_by(f64::total_cmp);
     let last = all.len().checked_sub(1)?;
     Some(f64::midpoint(all[last / 2], all[all.len() / 2]))
