@@ -3,6 +3,7 @@
 
 mod apiserver;
 mod backup;
+mod plugin_call;
 mod pod_volume;
 mod restore;
 mod round;
@@ -25,6 +26,8 @@ pub(crate) enum What {
     Backup(backup::Args),
     /// Restores by Velero and by Bowline of the same backup into empty clusters
     Restore(restore::Args),
+    /// A plugin's action that does nothing, called for every object, by Velero and by Bowline
+    PluginCall(plugin_call::Args),
     /// A pod's volume by Velero and by Bowline in the cluster, with their node agents
     PodVolume(pod_volume::Args),
     /// Volumes into repositories and back, by restic, kopia and Bowline
@@ -39,6 +42,7 @@ pub(crate) async fn run(what: What) -> anyhow::Result<()> {
         What::Apiserver => apiserver::run().await,
         What::Backup(args) => backup::run(&args).await,
         What::Restore(args) => restore::run(&args).await,
+        What::PluginCall(args) => plugin_call::run(&args).await,
         What::PodVolume(args) => pod_volume::run(&args).await,
         What::Volume(args) => volume::run(&args).await,
     }

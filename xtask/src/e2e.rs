@@ -9,24 +9,28 @@ use crate::say;
 
 pub(crate) async fn run(names: &[String]) -> anyhow::Result<()> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
+    for program in ["bowline", "bowline-plugin-local"] {
+        let built = Command::new(&cargo)
+            .current_dir(crate::root())
+            // Scenarios end it at certain places.
+            .args(["rustc", "--quiet", "--package", program, "--bin", program])
+            .args(["--features", "bowline-vault/crash-points"])
+            // It runs on this machine and, without any library, in pods.
+            .args(["--", "-C", "target-feature=+crt-static"])
+            .args(["-C", "strip=debuginfo"])
+            .status()?;
+        if !built.success() {
+            bail!("{program} does not build");
+        }
+    }
+    let built = Command::new(&cargo)
         .current_dir(crate::root())
-        // Scenarios end it at certain places.
-        .args([
-            "rustc",
-            "--quiet",
-            "--package",
-            "bowline",
-            "--bin",
-            "bowline",
-        ])
-        .args(["--features", "bowline-vault/crash-points"])
-        // It runs on this machine and, without any library, in pods.
-        .args(["--", "-C", "target-feature=+crt-static"])
-        .args(["-C", "strip=debuginfo"])
+        // The plugin that misbehaves.
+        .args(["build", "--quiet", "--package", "bowline-plugin"])
+        .args(["--example", "pretend"])
         .status()?;
     if !built.success() {
-        bail!("bowline does not build");
+        bail!("the plugin for tests does not build");
     }
     let cache = Cache::open()?;
     let me = Process::me()?;

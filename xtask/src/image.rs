@@ -1,7 +1,7 @@
-//! `cargo xtask image`: the program as a container image, in an archive that `ctr images import`,
+//! `cargo xtask image`: a program as a container image, in an archive that `ctr images import`,
 //! `docker load` and `podman load` read. Needs neither Docker nor a base image.
 //!
-//! The program is linked statically against glibc. Names are resolved by glibc's own code for files
+//! Programs are linked statically against glibc. Names are resolved by glibc's own code for files
 //! and DNS, which is part of the library since 2.34; older ones would load it from files that the
 //! image does not have.
 
@@ -25,58 +25,91 @@ pub(crate) const STATIC: &str = "-C target-feature=+crt-static";
 /// Arguments of `cargo xtask image`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The archive; without it, `bowline-image.tar` in the target folder
+    /// Which program
+    #[arg(value_enum, default_value_t)]
+    program: Program,
+
+    /// The archive; without it, `<program>-image.tar` in the target folder
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// The image's name and tag
-    #[arg(long, value_name = "NAME",
-          default_value = concat!("docker.io/bowline/bowline:v", env!("CARGO_PKG_VERSION")))]
-    tag: String,
+    /// The image's name and tag; without it, `docker.io/bowline/<program>:v<version>`
+    #[arg(long, value_name = "NAME")]
+    tag: Option<String>,
 
     /// A static program that is there already, instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
 }
 
+/// The programs of which there are images.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Program {
+    /// Bowline itself
+    #[default]
+    Bowline,
+    /// The plugin for volumes of a node
+    #[value(name = "plugin-local")]
+    PluginLocal,
+}
+
+impl Program {
+    /// The package, and the file that comes of it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bowline => "bowline",
+            Self::PluginLocal => "bowline-plugin-local",
+        }
+    }
+
+    fn image(self, tag: &str, binary: &Path) -> Image {
+        match self {
+            Self::Bowline => Image::bowline(tag, binary),
+            Self::PluginLocal => Image::plugin(tag, binary),
+        }
+    }
+}
+
 pub(crate) fn write(args: Args) -> anyhow::Result<()> {
+    let name = args.program.name();
     let binary = match args.binary {
         Some(binary) => binary,
-        None => build()?,
+        None => build(name)?,
     };
     check_static(&binary)?;
     let path = args
         .output
-        .unwrap_or_else(|| target_folder().join("bowline-image.tar"));
-    if image::certificates().is_none() {
+        .unwrap_or_else(|| target_folder().join(format!("{name}-image.tar")));
+    let tag = args.tag.unwrap_or_else(|| {
+        let version = env!("CARGO_PKG_VERSION");
+        format!("docker.io/bowline/{name}:v{version}")
+    });
+    // A plugin runs in the server's container, with what that trusts.
+    if args.program == Program::Bowline && image::certificates().is_none() {
         say(
             "this machine trusts no certificates, so the image does not either; locations may bring theirs",
         );
     }
-    Image::bowline(&args.tag, &binary).write(&path)?;
+    args.program.image(&tag, &binary).write(&path)?;
     let size = path.metadata()?.len() as f64 / 1e6;
-    say(&format!(
-        "wrote {} ({size:.1} MB): {}",
-        path.display(),
-        args.tag
-    ));
+    say(&format!("wrote {} ({size:.1} MB): {}", path.display(), tag));
     Ok(())
 }
 
-/// Builds the program, apart from those that need libraries.
-fn build() -> anyhow::Result<PathBuf> {
+/// Builds a program, apart from those that need libraries.
+fn build(name: &str) -> anyhow::Result<PathBuf> {
     check_glibc()?;
     let target = target();
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .current_dir(root())
-        .args(["build", "--release", "--locked", "--package", "bowline"])
+        .args(["build", "--release", "--locked", "--package", name])
         .args(["--target", &target])
         .env("RUSTFLAGS", STATIC)
         .status()
         .context("run cargo")?;
     ensure!(status.success(), "the static program does not build");
-    Ok(target_folder().join(target).join("release/bowline"))
+    Ok(target_folder().join(target).join("release").join(name))
 }
 
 /// What it is built for. Said, since libraries of the build itself cannot be static.

@@ -33,7 +33,7 @@ enum Command {
         /// Only this group
         group: Option<String>,
     },
-    /// Write the program as a container image, without Docker
+    /// Write the program, or a plugin, as a container image, without Docker
     Image(image::Args),
     /// Measure
     #[command(subcommand)]

@@ -38,6 +38,8 @@ pub mod backup_suffix {
     pub const RESULTS: &str = "-results.gz";
     /// A list of [`BackupVolumeInfo`](super::BackupVolumeInfo).
     pub const VOLUME_INFO: &str = "-volumeinfo.json.gz";
+    /// Ours: a list of [`VolumePluginBackup`](crate::v1::VolumePluginBackup); missing if there are none.
+    pub const VOLUME_PLUGIN_BACKUPS: &str = "-volumepluginbackups.json.gz";
     /// VolumeSnapshots, as old versions wrote them.
     pub const CSI_VOLUME_SNAPSHOTS: &str = "-csi-volumesnapshots.json.gz";
     /// VolumeSnapshotContents, as old versions wrote them.

@@ -23,6 +23,38 @@ pub fn label_value(name: &str) -> String {
     )
 }
 
+/// The name of the VolumePluginBackup of a snapshot: its id, if that can be the name of an object.
+#[must_use]
+pub fn plugin_backup_name(snapshot: &str) -> String {
+    if is_subdomain(snapshot) {
+        return snapshot.to_owned();
+    }
+    let digest = Sha256::digest(snapshot);
+    let hex: String = digest[..20].iter().map(|b| format!("{b:02x}")).collect();
+    format!("vpb-{hex}")
+}
+
+/// Whether objects can have this name.
+fn is_subdomain(text: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_part = |part: &str| {
+        part.starts_with(inner)
+            && part.ends_with(inner)
+            && part.chars().all(|c| inner(c) || c == '-')
+    };
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
+/// Tags that a plugin is given for a snapshot, besides the labels of its backup.
+pub mod snapshot_tag {
+    /// The backup, by name.
+    pub const BACKUP: &str = "velero.io/backup";
+    /// The PersistentVolume, by name.
+    pub const VOLUME: &str = "velero.io/pv";
+    /// Ours: the backup's uid, by which a plugin knows what it has begun for the same backup before.
+    pub const BACKUP_UID: &str = "bowline.io/backup-uid";
+}
+
 /// Labels.
 pub mod label {
     /// The backup that an object belongs to or was restored from.
@@ -184,6 +216,18 @@ pub mod annotation {
     pub const RESTORE_MUST_INCLUDE: &str = "restore.velero.io/must-include-additional-items";
     /// Ours: what a running restore is doing.
     pub const RESTORE_STAGE: &str = "bowline.io/restore-stage";
+    /// On a location whose provider is built in: its plugin is wanted instead.
+    pub const USE_PLUGIN: &str = "bowline.io/use-plugin";
+    /// On a location of snapshots: `local` if its plugin is not to upload them, else `cloud`.
+    pub const SNAPSHOT_TYPE: &str = "velero.io/snapshot-type";
+    /// Ours: the location of a VolumePluginBackup's snapshot.
+    pub const SNAPSHOT_LOCATION: &str = "bowline.io/snapshot-location";
+    /// Ours: the PersistentVolume of a VolumePluginBackup, whatever its plugin calls the volume.
+    pub const PERSISTENT_VOLUME: &str = "bowline.io/persistent-volume";
+    /// Ours, on a VolumePluginBackup or VolumePluginRestore: who writes it, if not the plugin.
+    pub const PROGRESS_FROM: &str = "bowline.io/progress-from";
+    /// Ours: the volume of a VolumePluginRestore, as its plugin names it.
+    pub const VOLUME_ID: &str = "bowline.io/volume-id";
     /// The restic snapshot of a volume, as very old versions wrote it; the volume's name follows.
     pub const LEGACY_SNAPSHOT_PREFIX: &str = "snapshot.velero.io/";
     /// The Secret to list snapshots with.
@@ -199,6 +243,14 @@ pub mod annotation {
         "csi.storage.k8s.io/snapshotter-secret-namespace";
     /// Marks the default VolumeSnapshotClass.
     pub const IS_DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
+}
+
+/// Values of [`annotation::SNAPSHOT_TYPE`].
+pub mod snapshot_type {
+    /// Snapshots stay where they are made.
+    pub const LOCAL: &str = "local";
+    /// Snapshots are uploaded.
+    pub const CLOUD: &str = "cloud";
 }
 
 /// What follows the prefix of a hook annotation.
@@ -305,7 +357,22 @@ pub const FEATURE_API_GROUP_VERSIONS: &str = "EnableAPIGroupVersions";
 
 #[cfg(test)]
 mod tests {
-    use super::label_value;
+    use super::{label_value, plugin_backup_name};
+
+    #[test]
+    fn a_snapshot_s_id_is_the_name_of_its_object_where_it_can_be() {
+        for id in ["snap-0123", "a.b-c.9", &"x".repeat(253)] {
+            assert_eq!(plugin_backup_name(id), id);
+        }
+        assert_eq!(
+            plugin_backup_name("projects/p/Snap:1"),
+            "vpb-8a3c9b0a46b9a82d0583495de1870f3e924ecfbe"
+        );
+        for id in ["", "-a", "A", "a/b", "a..b", &"x".repeat(254)] {
+            let name = plugin_backup_name(id);
+            assert_eq!((name.len(), &name[..4]), (44, "vpb-"), "{id}");
+        }
+    }
 
     #[test]
     fn long_names_are_cut_and_told_apart() {

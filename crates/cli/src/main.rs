@@ -8,6 +8,7 @@ mod download;
 mod flags;
 mod output;
 mod select;
+mod server_status;
 mod wait;
 
 use std::{
@@ -63,6 +64,12 @@ enum Command {
     /// Work with backup storage locations
     #[command(subcommand)]
     BackupLocation(commands::location::Command),
+    /// Work with volume snapshot locations
+    #[command(subcommand)]
+    SnapshotLocation(commands::snapshot_location::Command),
+    /// Work with plugins
+    #[command(subcommand)]
+    Plugin(commands::plugin::Command),
     /// Work with repositories of volume data
     #[command(subcommand)]
     Repo(commands::repo::Command),
@@ -146,6 +153,10 @@ async fn run(args: Args, mut out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Restore(command) => return commands::restore::run(command, &ctx, out).await,
         Command::Schedule(command) => commands::schedule::run(command, &ctx, out).await?,
         Command::BackupLocation(command) => commands::location::run(command, &ctx, out).await?,
+        Command::SnapshotLocation(command) => {
+            commands::snapshot_location::run(command, &ctx, out).await?;
+        }
+        Command::Plugin(command) => commands::plugin::run(command, &ctx, out).await?,
         Command::Repo(command) => commands::repo::run(command, &ctx, out).await?,
         Command::Create(command) => return commands::verbs::create(command, &ctx, out).await,
         Command::Get(command) => commands::verbs::get(command, &ctx, out).await?,

@@ -158,7 +158,11 @@ fn print_table<K: Tabular>(
 }
 
 /// As Velero: YAML has one more newline at its end, JSON has one.
-fn print_tree(tree: object::Tree, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn print_tree(
+    tree: object::Tree,
+    format: Format,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     match format {
         Format::Yaml => out.write_all(yaml::to_string(&tree.into_value()).as_bytes())?,
         _ => out.write_all(&json::to_vec_pretty(&tree)?)?,

@@ -14,7 +14,7 @@ use kube::{
 };
 
 use crate::{
-    cluster::{Plain, all_or_error},
+    cluster::{Plain, all_or_error, is_not_found},
     context::Context,
     flags::{
         self,
@@ -167,10 +167,14 @@ pub(crate) async fn labelled<K: Kind>(
 ) -> Vec<K> {
     let api: Api<K> = Api::namespaced(client.clone(), &ctx.namespace);
     let params = ListParams::default().labels(labels);
-    match api.list(&params).await.plain() {
+    match api.list(&params).await {
         Ok(list) => list.items,
-        Err(error) => {
-            say(&format!("error getting {what}: {error:#}"));
+        // A cluster without the kind has no objects of it.
+        Err(error) if is_not_found(&error) => Vec::new(),
+        failed => {
+            if let Err(error) = failed.plain() {
+                say(&format!("error getting {what}: {error:#}"));
+            }
             Vec::new()
         }
     }
@@ -244,7 +248,7 @@ impl DeleteArgs {
         out: &mut dyn Write,
     ) -> anyhow::Result<Option<(Vec<K>, Vec<anyhow::Error>)>> {
         self.chosen.check(kind)?;
-        if !self.confirm && !ask(out, &mut io::stdin().lock())? {
+        if !self.confirm && !ask("", out, &mut io::stdin().lock())? {
             return Ok(None);
         }
         let found = self.chosen.find(client, &ctx.namespace).await?;
@@ -252,10 +256,14 @@ impl DeleteArgs {
     }
 }
 
-/// Asks until the answer is yes or no. No answer is a no.
-pub(crate) fn ask(out: &mut dyn Write, answers: &mut dyn BufRead) -> anyhow::Result<bool> {
+/// Asks until the answer is yes or no, each time with a warning. No answer is a no.
+pub(crate) fn ask(
+    warning: &str,
+    out: &mut dyn Write,
+    answers: &mut dyn BufRead,
+) -> anyhow::Result<bool> {
     loop {
-        write!(out, "Are you sure you want to continue (Y/N)? ")?;
+        write!(out, "{warning}Are you sure you want to continue (Y/N)? ")?;
         out.flush()?;
         let mut answer = String::new();
         match answers.read_line(&mut answer) {
@@ -292,7 +300,7 @@ mod tests {
             ("y", false, 1),
         ] {
             let mut out = Vec::new();
-            let answer = ask(&mut out, &mut answers.as_bytes()).unwrap();
+            let answer = ask("", &mut out, &mut answers.as_bytes()).unwrap();
             assert_eq!(answer, wanted, "{answers:?}");
             assert_eq!(String::from_utf8(out).unwrap(), QUESTION.repeat(asked));
         }

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::bail;
 use bowline_api::names::label_value;
-use futures::{StreamExt, pin_mut, stream};
+use futures::{Stream, StreamExt, pin_mut, stream};
 use kube::{
     Api, ResourceExt,
     api::PostParams,
@@ -25,7 +25,7 @@ use kube::{
 use crate::{
     cluster::{Hinted, Plain},
     context::Context,
-    output::describe::pods::PodVolume,
+    output::pace::Transfer,
     say,
     select::Kind,
 };
@@ -35,22 +35,24 @@ use display::Display;
 pub(crate) trait Work: Kind + Send + 'static {
     /// The copies of pod volumes that are part of it.
     type Volume: Volume;
+    /// What plugins do with snapshots for it.
+    type PluginVolume: Volume;
 
     /// How far it is.
     fn step(&self) -> Step;
 }
 
-/// A kind that copies one pod volume.
+/// A kind that copies one volume.
 pub(crate) trait Volume: Kind + Send + 'static {
     /// The label that says which work a copy is part of.
     const OF: &'static str;
 
     /// How far it is.
-    fn copy(&self) -> PodVolume;
+    fn transfer(&self) -> Transfer;
 }
 
-/// The copies of pod volumes by the names of their objects.
-type Volumes = BTreeMap<String, PodVolume>;
+/// The copies of volumes by the kinds and names of their objects.
+type Volumes = BTreeMap<(&'static str, String), Transfer>;
 
 /// How far a piece of work is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,7 +147,10 @@ pub(crate) async fn until_over<K: Work>(
     out: &mut dyn Write,
 ) -> anyhow::Result<K> {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let volumes = volumes_of(&api, name);
+    let volumes = stream::select(
+        changes::<K, K::Volume>(&api, name),
+        changes::<K, K::PluginVolume>(&api, name),
+    );
     let events = watcher::watcher(api, config).default_backoff();
     let news = stream::select(events.map(News::Work), volumes.map(News::Volume));
     pin_mut!(news);
@@ -175,7 +180,7 @@ pub(crate) async fn until_over<K: Work>(
                     last_error = text;
                 }
             }
-            News::Volume(event) => note(&mut volumes, event),
+            News::Volume(change) => change.apply(&mut volumes),
         }
         if let Some(step) = &step {
             display.show(step, &volumes, out)?;
@@ -185,35 +190,86 @@ pub(crate) async fn until_over<K: Work>(
 }
 
 /// What is heard while waiting.
-enum News<K, V> {
+enum News<K> {
     Work(watcher::Result<Event<K>>),
-    Volume(watcher::Result<Event<V>>),
+    Volume(Change),
 }
 
-/// The copies of pod volumes that are part of the work of this name, as they come and go.
-fn volumes_of<K: Work>(
-    api: &Api<K>,
-    name: &str,
-) -> impl futures::Stream<Item = watcher::Result<Event<K::Volume>>> + use<K> {
+/// What happened to the copies of a kind.
+enum Change {
+    Seen(&'static str, String, Transfer),
+    Gone(&'static str, String),
+    /// They are told anew, all of them.
+    Anew(&'static str),
+    Nothing,
+}
+
+/// The copies of volumes that are part of the work of this name, as they come and go.
+fn changes<K: Work, V: Volume>(api: &Api<K>, name: &str) -> impl Stream<Item = Change> + use<K, V> {
     let client = api.clone().into_client();
-    let api: Api<K::Volume> = match api.namespace() {
+    let api: Api<V> = match api.namespace() {
         Some(namespace) => Api::namespaced(client, namespace),
         None => Api::all(client),
     };
-    let labels = format!("{}={}", K::Volume::OF, label_value(name));
-    watcher::watcher(api, watcher::Config::default().labels(&labels)).default_backoff()
+    let labels = format!("{}={}", V::OF, label_value(name));
+    watcher::watcher(api, watcher::Config::default().labels(&labels))
+        .default_backoff()
+        .map(Change::of)
 }
 
-/// Takes in what happened to a copy. Whoever may not see copies sees the work without them.
-fn note<V: Volume>(volumes: &mut Volumes, event: watcher::Result<Event<V>>) {
-    match event {
-        Ok(Event::Apply(volume) | Event::InitApply(volume)) => {
-            volumes.insert(volume.name_any(), volume.copy());
+impl Change {
+    /// Whoever may not see copies, or has no such kind, sees the work without them.
+    fn of<V: Volume>(event: watcher::Result<Event<V>>) -> Self {
+        match event {
+            Ok(Event::Apply(volume) | Event::InitApply(volume)) => {
+                Self::Seen(V::KIND, volume.name_any(), volume.transfer())
+            }
+            Ok(Event::Delete(volume)) => Self::Gone(V::KIND, volume.name_any()),
+            Ok(Event::Init) => Self::Anew(V::KIND),
+            Ok(Event::InitDone) | Err(_) => Self::Nothing,
         }
-        Ok(Event::Delete(volume)) => {
-            volumes.remove(&volume.name_any());
+    }
+
+    fn apply(self, volumes: &mut Volumes) {
+        match self {
+            Self::Seen(kind, name, transfer) => drop(volumes.insert((kind, name), transfer)),
+            Self::Gone(kind, name) => drop(volumes.remove(&(kind, name))),
+            Self::Anew(kind) => volumes.retain(|(of, _), _| *of != kind),
+            Self::Nothing => {}
         }
-        Ok(Event::Init) => volumes.clear(),
-        Ok(Event::InitDone) | Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::pace::State;
+
+    #[test]
+    fn a_kind_that_is_told_anew_leaves_the_others_alone() {
+        let transfer = Transfer {
+            label: "v".to_owned(),
+            state: State::Moving,
+            done: 1,
+            total: 2,
+            since: None,
+        };
+        let seen = |kind, name: &str| Change::Seen(kind, name.to_owned(), transfer.clone());
+        let mut volumes = Volumes::new();
+        for (change, wanted) in [
+            (seen("Pod", "a"), vec![("Pod", "a")]),
+            (seen("Plugin", "a"), vec![("Plugin", "a"), ("Pod", "a")]),
+            (Change::Nothing, vec![("Plugin", "a"), ("Pod", "a")]),
+            (Change::Anew("Plugin"), vec![("Pod", "a")]),
+            (Change::Gone("Plugin", "a".to_owned()), vec![("Pod", "a")]),
+            (Change::Gone("Pod", "a".to_owned()), vec![]),
+        ] {
+            change.apply(&mut volumes);
+            let found: Vec<(&str, &str)> = volumes
+                .keys()
+                .map(|(kind, name)| (*kind, name.as_str()))
+                .collect();
+            assert_eq!(found, wanted);
+        }
     }
 }

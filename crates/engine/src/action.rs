@@ -8,7 +8,7 @@ mod service_account;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bowline_api::v1::Backup;
+use bowline_api::{files::ResourceIdentifier, v1::Backup};
 use kube::Client;
 use serde_json::Value;
 
@@ -28,11 +28,29 @@ pub struct Related {
 }
 
 impl Related {
-    pub(crate) fn new(group_resource: &str, namespace: &str, name: &str) -> Self {
+    /// An object by its place.
+    #[must_use]
+    pub fn new(group_resource: &str, namespace: &str, name: &str) -> Self {
         Self {
             group_resource: group_resource.to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
+        }
+    }
+
+    /// The same as files have it.
+    #[must_use]
+    pub fn identifier(self) -> ResourceIdentifier {
+        let (resource, group) = self
+            .group_resource
+            .split_once('.')
+            .unwrap_or((&self.group_resource, ""));
+        ResourceIdentifier {
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            namespace: self.namespace,
+            name: self.name,
+            ..ResourceIdentifier::default()
         }
     }
 }
@@ -72,6 +90,22 @@ pub trait BackupItemAction: Send + Sync {
 
     /// Does it.
     async fn execute(&self, object: Value, backup: &Backup) -> Result<Executed, Refused>;
+}
+
+/// Says which objects are backed up together, between the same hooks.
+#[async_trait]
+pub trait ItemBlockAction: Send + Sync {
+    /// The registered name.
+    fn name(&self) -> &str;
+
+    /// Whether it is for this resource at all.
+    fn applies_to(&self, resource: &Resource) -> bool;
+
+    /// A cheap look at one object: false saves reading it.
+    fn concerns(&self, object: &Facts<'_>) -> bool;
+
+    /// What belongs together with an object.
+    async fn related(&self, object: &Value, backup: &Backup) -> Result<Vec<Related>, Refused>;
 }
 
 /// The actions that every backup has, in the order in which they run.

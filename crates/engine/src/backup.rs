@@ -8,17 +8,20 @@
 //! ```
 //!
 //! Volumes of pods that are copied file by file are begun on the way and awaited at the end; pods
-//! with hooks are not let go before (`pod_volumes.rs`).
+//! with hooks are not let go before (`pod_volumes.rs`). Snapshots of volumes are taken with the pods
+//! that use them (`snapshots.rs`).
 //!
 //! Nothing here knows where the archive goes, nor writes to the cluster.
 
 mod block;
 mod choose;
+mod held;
 mod item;
 mod later;
 mod plan;
 mod pod_volumes;
 mod sink;
+mod snapshots;
 mod track;
 pub mod update;
 pub mod validate;
@@ -27,7 +30,7 @@ mod volume_info;
 use std::{collections::BTreeMap, sync::Arc};
 
 use bowline_api::{
-    files::{BackupVolumeInfo, ResourceList},
+    files::{BackupOperation, BackupVolumeInfo, ResourceList, Snapshot},
     names::label,
     v1::{Backup, HookStatus, PodVolumeBackup},
 };
@@ -38,7 +41,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    action::{self, BackupItemAction},
+    action::{self, BackupItemAction, ItemBlockAction},
     discovery::{Discovery, Resource, Versions},
     hooks::{Exec, SpecHooks},
     list::{self, Query},
@@ -48,25 +51,33 @@ use crate::{
     select::{LiveNamespace, Selection},
 };
 use block::Hooks;
+use held::Held;
 use item::Run;
 use later::Queue;
 pub use pod_volumes::{Claim, PodVolume, PodVolumes};
+pub use snapshots::{Snapshots, Taken};
 
 /// A backup to make.
 #[derive(Clone)]
 pub struct Job {
     /// The cluster.
     pub client: Client,
+    /// What it serves, if somebody has asked it already.
+    pub discovery: Option<Discovery>,
     /// The backup, with a sound spec.
     pub backup: Arc<Backup>,
     /// The backup's policies and those of the installation.
     pub policies: Option<Arc<Policies>>,
     /// Actions besides the built-in ones; they run after those.
     pub actions: Vec<Arc<dyn BackupItemAction>>,
+    /// Say what is backed up together, besides pods that share volumes.
+    pub block_actions: Vec<Arc<dyn ItemBlockAction>>,
     /// Runs hooks.
     pub exec: Arc<dyn Exec>,
     /// Copies volumes of pods; with none, none are copied.
     pub pod_volumes: Option<Arc<dyn PodVolumes>>,
+    /// Takes snapshots of volumes; with none, none are taken.
+    pub snapshots: Option<Arc<dyn Snapshots>>,
     /// How it is done.
     pub settings: Settings,
     /// Told how far it is.
@@ -113,6 +124,10 @@ pub struct Outcome {
     pub pod_volumes: Vec<PodVolumeBackup>,
     /// What became of each volume.
     pub volumes: Vec<BackupVolumeInfo>,
+    /// Snapshots that were taken, or should have been.
+    pub snapshots: Vec<Snapshot>,
+    /// What plugins go on with.
+    pub operations: Vec<BackupOperation>,
 }
 
 /// Why there is no backup at all.
@@ -136,20 +151,26 @@ pub enum Error {
     Cancelled,
 }
 
-/// Makes a backup. The archive is whole when this returns `Ok`, and only then.
+/// Makes a backup. The archive is whole when this returns `Ok`, and only then. However it ends, pods
+/// that were frozen are let go, and what is known of snapshots is known.
 pub async fn run(job: Job, archive: Writer) -> Result<Outcome, Error> {
     let cancel = job.cancel.clone();
+    let held = Held::default();
+    let cancelled = async {
+        cancel.cancelled().await;
+        held.nothing().await;
+    };
     tokio::select! {
-        outcome = make(job, archive) => outcome,
-        () = cancel.cancelled() => Err(Error::Cancelled),
+        outcome = make(job, archive, held.clone()) => outcome,
+        () = cancelled => Err(Error::Cancelled),
     }
 }
 
-async fn make(job: Job, archive: Writer) -> Result<Outcome, Error> {
+async fn make(job: Job, archive: Writer, held: Held) -> Result<Outcome, Error> {
     let log = job.log.clone();
     let spec = &job.backup.spec;
     let (discovery, live, built_in) = tokio::join!(
-        Discovery::read(&job.client, job.settings.versions),
+        discover(&job),
         namespaces(&job.client),
         action::built_in(&job.client),
     );
@@ -200,7 +221,9 @@ async fn make(job: Job, archive: Writer) -> Result<Outcome, Error> {
     .map_err(Error::Filters)?;
     let hooks = Hooks::new(hooks, Arc::clone(&job.exec));
     let (later, mut queue) = Queue::new();
-    let (run, joining) = Run::start(&job, archive, discovery, selection, actions, hooks, later);
+    let (mut run, joining) = Run::start(&job, archive, discovery, selection, actions, hooks, later);
+    run.held = held.clone();
+    let over = run.over.clone();
     let run = Arc::new(run);
     let mut joining = joining;
     let copying = async {
@@ -212,18 +235,26 @@ async fn make(job: Job, archive: Writer) -> Result<Outcome, Error> {
         queue.work_off(&run).await;
         run.finish().await
     };
+    let mut copying = std::pin::pin!(copying);
     // A bucket that takes no more ends the run, rather than the other way round.
     tokio::select! {
-        done = copying => done.map_err(|_| Error::Archive)?,
-        _ = &mut joining => return Err(Error::Archive),
+        done = &mut copying => done.map_err(|_| Error::Archive)?,
+        _ = &mut joining => {
+            over.cancel();
+            tokio::select! {
+                _ = &mut copying => {}
+                () = held.nothing() => {}
+            }
+            return Err(Error::Archive);
+        }
     }
     let Ok(Ok(archive_bytes)) = joining.await else {
         return Err(Error::Archive);
     };
     let (resource_list, items) = run.stored();
-    job.progress.finish(items);
     log.info(&format!("Backed up a total of {items} items"));
     let (pod_volumes, volumes) = run.finish_copies().await;
+    job.progress.finish(items, run.pending());
     Ok(Outcome {
         items,
         resource_list,
@@ -231,7 +262,16 @@ async fn make(job: Job, archive: Writer) -> Result<Outcome, Error> {
         archive_bytes,
         pod_volumes,
         volumes,
+        snapshots: run.records(),
+        operations: run.operations(),
     })
+}
+
+async fn discover(job: &Job) -> Result<Discovery, kube::Error> {
+    match &job.discovery {
+        Some(discovery) => Ok(discovery.clone()),
+        None => Discovery::read(&job.client, job.settings.versions).await,
+    }
 }
 
 /// Copies what the lists bring. The tasks end when this is dropped.

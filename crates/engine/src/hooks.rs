@@ -8,6 +8,7 @@
 mod exec;
 mod run;
 mod tracker;
+mod window;
 
 use bowline_api::{
     Duration,
@@ -23,6 +24,7 @@ pub use exec::{Exec, KubeExec, Output, exit_error};
 pub(crate) use run::execute;
 pub use run::{Level, Message, Outcome, Verdict, run, run_with};
 pub use tracker::HookTracker;
+pub(crate) use window::{Timed, Window};
 
 /// Hooks are for pods and nothing else.
 const PODS: &str = "pods";

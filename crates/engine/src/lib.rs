@@ -11,5 +11,6 @@ pub mod object;
 pub mod policy;
 pub mod progress;
 pub mod restore;
+pub mod scope;
 pub mod select;
 pub mod selector;

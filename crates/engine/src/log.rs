@@ -6,9 +6,10 @@ use std::{
     fmt::Write as _,
     io::Write as _,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
-use bowline_api::files::{Findings, Results};
+use bowline_api::files::{Findings, HookWindow, Results};
 use flate2::{Compression, write::GzEncoder};
 use jiff::Timestamp;
 
@@ -142,6 +143,18 @@ impl Log {
         place(&mut self.lock().skipped, about, finding(why, about));
     }
 
+    /// For how long hooks held a pod that is in the backup.
+    pub fn hook_window(&self, namespace: &str, pod: &str, window: Duration) {
+        let mut inner = self.lock();
+        let windows = &mut inner.results.hook_windows.get_or_insert_default().pods;
+        windows.push(HookWindow {
+            namespace: namespace.to_owned(),
+            pod: pod.to_owned(),
+            seconds: (window.as_secs_f64() * 1000.0).round() / 1000.0,
+            ..HookWindow::default()
+        });
+    }
+
     /// Writes a line.
     pub fn write(&self, level: Level, message: &str, about: &About) {
         let mut inner = self.lock();
@@ -157,6 +170,11 @@ impl Log {
             }
             Level::Debug | Level::Info => {}
         }
+    }
+
+    /// A line of somebody else's, which does not count.
+    pub fn relay(&self, level: Level, message: &str, about: &About) {
+        self.lock().write(level, message, about);
     }
 
     /// A warning or error whose text alone is the entry in the results file, as restores have it.
@@ -188,6 +206,10 @@ impl Log {
             GzEncoder::new(Vec::new(), Compression::new(6)),
         );
         let mut results = inner.results.clone();
+        if let Some(windows) = &mut results.hook_windows {
+            let place = |window: &HookWindow| (window.namespace.clone(), window.pod.clone());
+            windows.pods.sort_by_cached_key(place);
+        }
         if inner.skipped != Findings::default() {
             let skipped = serde_json::to_value(&inner.skipped).expect("findings are JSON");
             results.extra.insert("skipped".to_owned(), skipped);
@@ -303,6 +325,8 @@ mod tests {
         log.error("Error backing up item", &pod.clone().because("no \"room\""));
         log.warning("odd", &About::object("nodes", "", "n1"));
         log.skipped("labelled", &pod);
+        log.hook_window("shop", "web-0", Duration::from_micros(1_234_567));
+        log.hook_window("shop", "db-0", Duration::from_secs(2));
         let written = log.take();
         let mut text = String::new();
         flate2::read::GzDecoder::new(&written.gzip[..])
@@ -328,6 +352,10 @@ mod tests {
                 "errors": {"namespaces": {"shop": [" resource: /pods name: /web-0 message: /Error backing up item error: /no \"room\""]}},
                 "warnings": {"cluster": [" resource: /nodes name: /n1 message: /odd"]},
                 "skipped": {"namespaces": {"shop": [" resource: /pods name: /web-0 message: /labelled"]}},
+                "hookWindows": {"pods": [
+                    {"namespace": "shop", "pod": "db-0", "seconds": 2.0},
+                    {"namespace": "shop", "pod": "web-0", "seconds": 1.235},
+                ]},
             })
         );
     }

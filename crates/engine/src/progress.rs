@@ -42,12 +42,15 @@ impl Progress {
         self.total.fetch_add(more, Ordering::Relaxed);
     }
 
-    pub(crate) fn more(&self, done: u64) {
+    /// Objects that are done now.
+    pub fn more(&self, done: u64) {
         self.done.fetch_add(done, Ordering::Relaxed);
     }
 
-    pub(crate) fn finish(&self, done: u64) {
-        self.done.store(done, Ordering::Relaxed);
-        self.total.store(done, Ordering::Relaxed);
+    /// The end, but for some that somebody else will tell of.
+    pub(crate) fn finish(&self, total: u64, pending: u64) {
+        self.done
+            .store(total.saturating_sub(pending), Ordering::Relaxed);
+        self.total.store(total, Ordering::Relaxed);
     }
 }

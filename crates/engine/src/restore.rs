@@ -23,6 +23,7 @@ mod owners;
 pub mod plan;
 pub mod pod_volume;
 pub mod select;
+pub mod snapshots;
 pub mod source;
 pub mod spool;
 mod track;
@@ -54,6 +55,7 @@ use self::{
     plan::{DEFINITIONS, Priorities, Wave},
     pod_volume::{Filling, PodVolumes},
     select::Selection,
+    snapshots::Snapshots,
     spool::Spool,
 };
 use crate::{
@@ -84,6 +86,8 @@ pub struct Job {
     pub volumes: Vec<BackupVolumeInfo>,
     /// Its pod volumes, and how they come back.
     pub pod_volumes: PodVolumes,
+    /// Makes volumes of snapshots; with none, none are made.
+    pub snapshots: Option<Arc<dyn Snapshots>>,
     /// How it is done.
     pub settings: Settings,
     /// Told how far it is.
@@ -251,6 +255,8 @@ async fn prepare(job: Job, archive: Reader, dry: Option<Dry>) -> Result<(Run, Ve
         modifiers: job.modifiers,
         volumes: volumes.collect::<HashMap<_, _>>(),
         pod_volumes: job.pod_volumes,
+        snapshots: job.snapshots,
+        renamed: Default::default(),
         fillings: Default::default(),
         tracker: track::Tracker::default(),
         namespaces: namespace::Namespaces::default(),

@@ -3,10 +3,14 @@
 //! A selector without requirements selects everything. An unsound one selects nothing here; it is
 //! refused at the door, in the words of Kubernetes.
 
+mod parse;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::Value;
+
+pub use self::parse::parse;
 
 /// The selector, unless it has no requirements: `{}` is the same as none.
 #[must_use]

@@ -12,7 +12,7 @@ use kube::{
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Result, Settings, metrics::Metrics};
+use crate::{Error, Result, Settings, metrics::Metrics, plugins::Plugins};
 
 /// What every reconciler has at hand.
 pub struct Context {
@@ -35,6 +35,8 @@ pub struct Context {
     pub running: Running,
     /// Restores that this server is working on.
     pub restoring: Running,
+    /// Programs that add to what it can do.
+    pub plugins: Plugins,
 }
 
 /// Names of what somebody in this process works on.
@@ -91,6 +93,7 @@ impl Context {
             abort: CancellationToken::new(),
             running: Running::default(),
             restoring: Running::default(),
+            plugins: Plugins::default(),
         }
     }
 
@@ -112,7 +115,11 @@ impl Context {
     /// Opens the bucket of a location, with the Secrets it refers to. Its calls end when the server
     /// is to stop.
     pub async fn bucket(&self, location: &BackupStorageLocation) -> Result<Bucket> {
-        let bucket = bowline_vault::open(&self.location(location).await?)?;
+        let location = self.location(location).await?;
+        let bucket = match self.plugins.bucket(&location).await? {
+            Some(bucket) => bucket,
+            None => bowline_vault::open(&location)?,
+        };
         Ok(bucket
             .with_cancel(self.stop.clone())
             .with_metrics(self.metrics.store.clone()))
@@ -120,39 +127,9 @@ impl Context {
 
     /// A location with the Secrets it refers to.
     pub async fn location(&self, location: &BackupStorageLocation) -> Result<Location> {
-        let refused = |what: &str, why| Error::Credentials(format!("{what}: {why}"));
-        let spec = &location.spec;
-        let credential = match &spec.credential {
-            Some(key) => self.secret(key).await.map(Some),
-            None => Ok(None),
-        };
-        let ca_cert = match &spec.object_storage.ca_cert_ref {
-            Some(key) => self.secret(key).await.map(Some),
-            None => Ok(None),
-        };
-        let config = spec.config.as_ref();
-        let customer_key = match config.and_then(|c| c.get("customerKeyEncryptionSecret")) {
-            Some(place) => match place.split_once('/') {
-                Some((name, key)) => {
-                    let key = SecretKeySelector {
-                        name: name.to_owned(),
-                        key: key.to_owned(),
-                        optional: None,
-                    };
-                    self.secret(&key).await.map(Some)
-                }
-                None => Err(format!("expected <secret>/<key>, found {place:?}")),
-            },
-            None => Ok(None),
-        };
-        Ok(Location {
-            object: location.clone(),
-            credential: credential.map_err(|why| refused("unable to get credentials", why))?,
-            ca_cert: ca_cert
-                .map_err(|why| refused("error getting CA certificate from secret", why))?,
-            customer_key: customer_key
-                .map_err(|why| refused("unable to get customerKeyEncryptionSecret", why))?,
-        })
+        let secret = |key| async move { self.secret(&key).await };
+        let resolved = Location::resolve(location, secret).await;
+        resolved.map_err(Error::Credentials)
     }
 
     /// A key of a Secret in the server's namespace, or why there is none.

@@ -47,6 +47,16 @@ impl Error {
         ))
     }
 
+    /// Whether there is no such object, or no such kind.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Api { source, .. } if matches!(
+            &**source,
+            // What is said of kinds that are not there is no status.
+            kube::Error::Api(status) if status.code == 404
+        ))
+    }
+
     /// The error and its causes in one line.
     #[must_use]
     pub fn chain(&self) -> String {

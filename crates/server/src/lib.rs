@@ -15,9 +15,11 @@ pub mod lease;
 pub mod metrics;
 pub mod node;
 mod nodes;
+pub mod plugins;
 mod repositories;
 mod run;
 pub mod settings;
+mod snapshotters;
 
 mod error;
 

@@ -112,7 +112,7 @@ pub struct Finished {
     /// From start to completion.
     pub duration: Duration,
     /// The archive's size.
-    pub size: u64,
+    pub size: Option<u64>,
     /// Items in it.
     pub items: u64,
     /// Errors on the way.
@@ -241,13 +241,20 @@ impl Metrics {
         f.backup_last_status.set(&label, good);
         f.backup_duration_seconds
             .observe(&label, finished.duration.as_secs_f64());
-        f.backup_tarball_size_bytes
-            .set(&label, finished.size as f64);
+        if let Some(size) = finished.size {
+            self.backup_stored(schedule, size);
+        }
         f.backup_items_total.set(&label, finished.items as f64);
         f.backup_items_errors.set(&label, finished.errors as f64);
         if finished.warnings > 0 {
             f.backup_warning_total.add(&label, 1.0);
         }
+    }
+
+    /// The archive of a backup is in the bucket.
+    pub fn backup_stored(&self, schedule: &str, bytes: u64) {
+        let size = &self.families.backup_tarball_size_bytes;
+        size.set(&[schedule], bytes as f64);
     }
 
     /// How many backups there are, and when the newest good one of each schedule ended.

@@ -4,7 +4,7 @@ pub(crate) mod checks;
 
 use std::{sync::Arc, time::Duration};
 
-use bowline_api::v1::BackupStorageLocation;
+use bowline_api::{names::FEATURE_CSI, v1::BackupStorageLocation};
 use futures::future::BoxFuture;
 use kube::Client;
 use tokio::{sync::watch, task::JoinSet};
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Context, Error, Result, Settings, controllers, http,
     lease::{Leadership, Times},
+    plugins::Plugins,
     repositories,
 };
 
@@ -33,7 +34,11 @@ pub async fn run(
     for remark in settings.remarks() {
         tracing::warn!("{remark}");
     }
-    let ctx = Arc::new(Context::new(client, namespace, settings));
+    let mut ctx = Context::new(client, namespace, settings);
+    let (folder, flags) = (&ctx.settings.plugin_dir, &ctx.settings.plugin_args);
+    let has_csi = ctx.settings.has_feature(FEATURE_CSI);
+    ctx.plugins = Plugins::find(folder.clone(), flags.clone(), has_csi);
+    let ctx = Arc::new(ctx);
     checks::namespace(&ctx).await?;
     checks::definitions(&ctx).await?;
     if !ctx.settings.beside_velero {

@@ -5,16 +5,16 @@
 
 mod values;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser};
 
-pub use values::{LogFormat, LogLevel, ProviderLocations};
+pub use values::{LogFormat, LogLevel, ProviderLocations, SnapshotType};
 
 use bowline_engine::restore::plan::Priorities;
 
 use crate::{Error, Result};
-pub(crate) use values::duration;
+pub(crate) use values::{duration, uploads};
 use values::{duration_or_default, go_bool};
 
 /// Controllers that `--disable-controllers` may name, in the order of Velero's messages.
@@ -160,6 +160,16 @@ pub struct Settings {
         allow_hyphen_values = true
     )]
     pub concurrent_backups: i64,
+    /// Whether the snapshots of a provider stay where they are taken, or are uploaded by its plugin;
+    /// by default a plugin that can upload them does.
+    #[arg(long, value_name = "PROVIDER=local|cloud", value_delimiter = ',')]
+    pub snapshot_type: Vec<SnapshotType>,
+    /// Where plugins are: programs, in folders too.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/plugins")]
+    pub plugin_dir: PathBuf,
+    /// What plugins are given: all flags of the server.
+    #[arg(skip)]
+    pub plugin_args: Vec<OsString>,
     #[command(flatten)]
     idle: Idle,
 }
@@ -167,9 +177,6 @@ pub struct Settings {
 /// Flags without work to do here. Whether they were given is all that counts.
 #[derive(Debug, Clone, Args)]
 struct Idle {
-    /// Where plugins are; none are loaded from there yet.
-    #[arg(long, value_name = "DIRECTORY")]
-    plugin_dir: Option<String>,
     /// Accepted for compatibility: there is no profiler.
     #[arg(long, value_name = "ADDRESS")]
     profiler_address: Option<String>,
@@ -259,11 +266,6 @@ impl Settings {
                 remarks.push(format!("--{flag} {what}"));
             }
         };
-        say(
-            idle.plugin_dir.is_some(),
-            "plugin-dir",
-            "has no effect: plugins are not loaded yet",
-        );
         say(
             idle.profiler_address
                 .as_ref()

@@ -305,6 +305,17 @@ impl Bed {
             .await
     }
 
+    /// Runs a command on the node, and gives its output.
+    pub(crate) fn run_on_node(&self, program: &str, args: &[&str]) -> anyhow::Result<String> {
+        self.machine()?.run(program, args)
+    }
+
+    /// Where this machine sees the node's root, with what is mounted there.
+    pub(crate) fn node_root(&self) -> anyhow::Result<PathBuf> {
+        let init = self.machine()?.init().pid;
+        Ok(PathBuf::from(format!("/proc/{init}/root")))
+    }
+
     fn machine(&self) -> anyhow::Result<&Machine> {
         let machine = self.state.machine.as_ref();
         machine.context("this bed has no node")
@@ -324,6 +335,12 @@ impl Bed {
 /// Our own program, which cargo puts beside the one that runs this.
 pub(crate) fn bowline() -> anyhow::Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name("bowline"))
+}
+
+/// An example of one of our crates, which cargo puts into a folder beside.
+pub(crate) fn example(name: &str) -> anyhow::Result<PathBuf> {
+    let folder = std::env::current_exe()?.with_file_name("examples");
+    Ok(folder.join(name))
 }
 
 /// Ends every bed of this machine that this user has, or only those of an owner; says which.

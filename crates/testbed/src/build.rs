@@ -1,8 +1,8 @@
 //! Builds the bed's programs from Go modules, each once.
 //!
 //! A main package of a dependency builds from any module that requires it; the modules under `go/`
-//! do just that and pin every version in `go.mod` and `go.sum`. A program is built again when its
-//! pins or its recipe change.
+//! do just that and pin every version in `go.mod` and `go.sum`. One has sources of its own. A program
+//! is built again when its pins, its sources or its recipe change.
 
 use std::{
     fs,
@@ -22,6 +22,9 @@ pub const KUBERNETES: &str = "1.34.4";
 pub const VELERO: &str = "1.18.3";
 /// Its plugin for S3.
 pub const VELERO_PLUGIN_FOR_AWS: &str = "1.14.3";
+
+/// Our own plugin for tests, made with Velero's framework.
+pub const PLAIN_PLUGIN: &str = "plain-plugin";
 
 /// A program and where it comes from.
 #[derive(Debug, Clone, Copy)]
@@ -101,6 +104,7 @@ pub const PROGRAMS: &[Program] = &[
         "velero-plugin-for-aws",
         "github.com/vmware-tanzu/velero-plugin-for-aws/velero-plugin-for-aws",
     ),
+    program(PLAIN_PLUGIN, PLAIN_PLUGIN, "."),
 ];
 
 /// Programs that measurements alone run; no bed waits for them.
@@ -180,9 +184,22 @@ impl Program {
 
     /// What the program is made from, in one word.
     fn key(&self) -> anyhow::Result<String> {
-        let files = ["go.mod", "go.sum"].map(|file| self.folder().join(file));
+        let pins = ["go.mod", "go.sum"].map(|file| self.folder().join(file));
+        let mut files = pins.to_vec();
+        files.extend(self.sources()?);
         let recipe = format!("{} {} {}", self.package, self.link_flags(), self.cgo);
         hash(&files, &recipe)
+    }
+
+    /// The sources that are ours; most modules have none.
+    fn sources(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(self.folder())? {
+            found.push(entry?.path());
+        }
+        found.retain(|path| path.extension().is_some_and(|ext| ext == "go"));
+        found.sort();
+        Ok(found)
     }
 
     fn stamp(&self, cache: &Cache) -> PathBuf {
@@ -240,4 +257,18 @@ pub(crate) fn hash(files: &[PathBuf], recipe: &str) -> anyhow::Result<String> {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PLAIN_PLUGIN, PROGRAMS};
+
+    #[test]
+    fn what_is_ours_is_made_of_sources_too() {
+        for program in PROGRAMS {
+            let sources = program.sources().unwrap();
+            let ours = program.name == PLAIN_PLUGIN;
+            assert_eq!(!sources.is_empty(), ours, "{}: {sources:?}", program.name);
+        }
+    }
 }

@@ -18,8 +18,10 @@ pub struct Fill {
     pub prefix: String,
     /// How many namespaces.
     pub namespaces: usize,
-    /// Objects in each, the five kinds in turn.
+    /// Objects in each.
     pub each: usize,
+    /// How many of the five kinds, in turn.
+    pub kinds: usize,
     /// Bytes of text in an object, a quarter of them in an annotation.
     pub bytes: usize,
 }
@@ -32,7 +34,17 @@ impl Fill {
             prefix: prefix.to_owned(),
             namespaces: objects.div_ceil(500),
             each: objects.min(500),
+            kinds: 5,
             bytes: 2048,
+        }
+    }
+
+    /// The same with ConfigMaps alone.
+    #[must_use]
+    pub fn of_config_maps(prefix: &str, objects: usize) -> Self {
+        Self {
+            kinds: 1,
+            ..Self::of(prefix, objects)
         }
     }
 
@@ -76,7 +88,7 @@ impl Fill {
         let note = text(2 * place, self.bytes / 4);
         let load = text(2 * place + 1, self.bytes * 3 / 4);
         let tier = ["a", "b", "c"][(place % 3) as usize];
-        let (root, plural, kind, body) = match i % 5 {
+        let (root, plural, kind, body) = match i % self.kinds {
             0 => (
                 "api/v1",
                 "configmaps",
@@ -202,6 +214,13 @@ mod tests {
         assert_eq!(fill.object(3, 7), fill.object(3, 7));
         assert_ne!(fill.object(3, 7), fill.object(4, 7));
         assert_ne!(text(1, 100), text(2, 100));
+    }
+
+    #[test]
+    fn one_kind_if_one_is_asked_for() {
+        let fill = Fill::of_config_maps("f", 1000);
+        assert_eq!(fill.objects(), 1000);
+        assert!((0..5).all(|i| fill.object(1, i).1["kind"] == "ConfigMap"));
     }
 
     #[test]

@@ -91,6 +91,19 @@ impl Image {
         }
     }
 
+    /// The image of a plugin: a static program that copies itself to where the server looks.
+    #[must_use]
+    pub fn plugin(name: &str, program: &Path) -> Self {
+        let file = program.file_name().unwrap_or_default().to_string_lossy();
+        let place = format!("/{file}");
+        Self {
+            name: name.to_owned(),
+            entrypoint: vec![place.clone(), "install".to_owned()],
+            files: vec![(program.to_owned(), place)],
+            ..Self::default()
+        }
+    }
+
     /// Writes the archive.
     ///
     /// # Errors
@@ -369,6 +382,15 @@ mod tests {
         let links: Vec<&str> = image.links.iter().map(|(link, _)| link.as_str()).collect();
         assert_eq!(links, ["/velero", "/velero-restore-helper"]);
         assert_eq!(image.files[0], (PathBuf::from("/p"), "/bowline".to_owned()));
+    }
+
+    #[test]
+    fn a_plugin_installs_itself() {
+        let image = Image::plugin("x:1", Path::new("/p/some-plugin"));
+        assert_eq!(image.entrypoint, ["/some-plugin", "install"]);
+        let file = (PathBuf::from("/p/some-plugin"), "/some-plugin".to_owned());
+        assert_eq!(image.files, [file]);
+        assert!(image.links.is_empty());
     }
 
     /// The files of an archive by name.

@@ -1,6 +1,6 @@
 //! The real Velero: its command line, its server as a process, or all of it in the cluster.
 
-use std::{fs, process::Command, time::Duration};
+use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context, bail};
 use bowline_api::{
@@ -137,15 +137,23 @@ pub async fn prepare(scene: &Scene, bucket: &Bucket) -> anyhow::Result<()> {
         .await
 }
 
-/// Velero's server as a process outside the cluster, with its plugin for S3; back once it can
-/// reach its location.
-pub async fn serve(scene: &Scene, flags: &[&str]) -> anyhow::Result<Process> {
-    let plugins = scene.folder().join("plugins");
-    fs::create_dir_all(&plugins)?;
-    let plugin = plugins.join("velero-plugin-for-aws");
-    if !plugin.exists() {
-        fs::copy(scene.bed().program_file("velero-plugin-for-aws"), &plugin)?;
+/// A folder of the scene with plugins: some of the built programs.
+pub fn plugins(scene: &Scene, folder: &str, programs: &[&str]) -> anyhow::Result<PathBuf> {
+    let folder = scene.folder().join(folder);
+    fs::create_dir_all(&folder)?;
+    for program in programs {
+        let file = folder.join(program);
+        if !file.exists() {
+            fs::copy(scene.bed().program_file(program), &file)?;
+        }
     }
+    Ok(folder)
+}
+
+/// Velero's server as a process outside the cluster, with its plugin for S3, more flags and
+/// environment variables; back once it can reach its location.
+pub async fn serve(scene: &Scene, flags: &[&str], env: &[(&str, &str)]) -> anyhow::Result<Process> {
+    let plugins = plugins(scene, "plugins", &["velero-plugin-for-aws"])?;
     let mut command = scene.program("velero");
     command
         .args(["server", "--plugin-dir"])
@@ -159,6 +167,7 @@ pub async fn serve(scene: &Scene, flags: &[&str]) -> anyhow::Result<Process> {
             "",
         ])
         .args(flags)
+        .envs(env.iter().copied())
         .env("VELERO_NAMESPACE", DEFAULT_NAMESPACE)
         .current_dir(scene.folder());
     let since = Timestamp::now();

@@ -20,6 +20,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("unshare", "util-linux"),
     ("nsenter", "util-linux"),
     ("mount", "mount"),
+    ("mkfs.xfs", "xfsprogs"),
 ];
 
 /// The Debian packages that a node bed lacks, each once.

@@ -9,11 +9,14 @@ mod exchange;
 mod faults;
 mod hooks;
 mod killed;
+mod looking;
+mod plugins;
 mod pod_volumes;
 mod pods;
 mod progress;
 mod rehearsal;
 mod restic_program;
+mod snapshots;
 mod stores;
 mod velero;
 
@@ -59,6 +62,15 @@ pub const ALL: &[Scenario] = &[
     on(&[Mode::Embedded], "restic-program", |scene| {
         Box::pin(restic_program::copies(scene))
     }),
+    on(&[Mode::Embedded], "aws-plugin", |scene| {
+        Box::pin(plugins::aws::keeps_a_backup(scene))
+    }),
+    on(&[Mode::Embedded], "bad-plugins", |scene| {
+        Box::pin(plugins::bad::are_survived(scene))
+    }),
+    on(API, "velero-run-plugins", |scene| {
+        Box::pin(plugins::run_plugins::is_a_plugin(scene))
+    }),
     on(API, "same-archives", |scene| {
         Box::pin(archives::same(scene))
     }),
@@ -86,12 +98,33 @@ pub const ALL: &[Scenario] = &[
     on(API, "two-servers", |scene| {
         Box::pin(killed::two_servers(scene))
     }),
+    on(BOTH, "native-snapshots", |scene| {
+        Box::pin(snapshots::come_back(scene))
+    }),
+    on(API, "our-plugin-under-velero", |scene| {
+        Box::pin(snapshots::under_velero::works(scene))
+    }),
+    on(API, "snapshots-synced", |scene| {
+        Box::pin(snapshots::shared::are_synced(scene))
+    }),
+    on(BOTH, "snapshots-killed", |scene| {
+        Box::pin(snapshots::killed::in_the_middle(scene))
+    }),
+    on(API, "plain-plugin", |scene| {
+        Box::pin(plugins::plain::is_as_good(scene))
+    }),
+    on(API, "telling-plugin", |scene| {
+        Box::pin(plugins::plain::telling::is_heard(scene))
+    }),
     on(BOTH, "beside-velero", |scene| {
         Box::pin(killed::beside_velero(scene))
     }),
     on(NODE, "pods-run", |scene| Box::pin(pods::run(scene))),
     on(NODE, "hooks-run-in-pods", |scene| {
         Box::pin(hooks::run_in_pods(scene))
+    }),
+    on(NODE, "frozen-for-a-moment", |scene| {
+        Box::pin(snapshots::frozen::for_a_moment(scene))
     }),
     on(NODE, "velero-in-the-cluster", |scene| {
         Box::pin(velero::in_the_cluster(scene))

@@ -3,6 +3,7 @@
 
 use std::{
     fmt::Debug,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -62,7 +63,7 @@ impl Server {
     ) -> anyhow::Result<Process> {
         forget_validation(&scene.client()).await?;
         match self {
-            Self::Velero => peer::serve(scene, flags).await,
+            Self::Velero => peer::serve(scene, flags, env).await,
             Self::Ours => {
                 let server = launch(scene, flags, env)?;
                 location_available(scene, &server).await?;
@@ -74,6 +75,19 @@ impl Server {
 
 /// Starts our server and does not wait for anything.
 pub fn launch(scene: &Scene, flags: &[&str], env: &[(&str, &str)]) -> anyhow::Result<Process> {
+    scene.start("bowline-server", command(scene, flags, env))
+}
+
+/// Starts our server where it sees what the node has mounted; back once it has looked at its location.
+pub async fn start_on_node(scene: &Scene, flags: &[&str]) -> anyhow::Result<Process> {
+    forget_validation(&scene.client()).await?;
+    let command = command(scene, flags, &[]);
+    let server = scene.start_on_node("bowline-server", &command).await?;
+    location_available(scene, &server).await?;
+    Ok(server)
+}
+
+fn command(scene: &Scene, flags: &[&str], env: &[(&str, &str)]) -> Command {
     let mut command = scene.bowline();
     command
         .args(["server", "--namespace", DEFAULT_NAMESPACE])
@@ -82,7 +96,7 @@ pub fn launch(scene: &Scene, flags: &[&str], env: &[(&str, &str)]) -> anyhow::Re
         .envs(env.iter().copied())
         .env("NO_PROXY", "*")
         .current_dir(scene.folder());
-    scene.start("bowline-server", command)
+    command
 }
 
 /// Makes the next server look at the location at once, however recently another one did.

@@ -6,8 +6,10 @@
 mod attempt;
 mod gzip;
 mod metrics;
+mod pace;
 
 pub use metrics::Metrics;
+pub use pace::UploadLimit;
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
@@ -44,6 +46,7 @@ pub struct Bucket {
     prefix: String,
     cancel: CancellationToken,
     metrics: Metrics,
+    limit: Option<UploadLimit>,
 }
 
 /// The key of a file of a backup, by its suffix: `backups/b/b-logs.gz`.
@@ -84,6 +87,7 @@ impl Bucket {
             },
             cancel: CancellationToken::new(),
             metrics: Metrics::default(),
+            limit: None,
         }
     }
 
@@ -98,6 +102,14 @@ impl Bucket {
     #[must_use]
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
+        self
+    }
+
+    /// The same bucket, into which no more is put than a limit allows. What is small goes at once,
+    /// at the cost of what comes after it.
+    #[must_use]
+    pub fn with_upload_limit(mut self, limit: UploadLimit) -> Self {
+        self.limit = Some(limit);
         self
     }
 
@@ -185,6 +197,9 @@ impl Bucket {
         let suffix = crash::suffix(key);
         // A slow line gets a second for each 100 KB.
         let limit = SMALL + Duration::from_secs(body.len() as u64 / 100_000);
+        if let Some(own) = &self.limit {
+            self.unless_cancelled(&action, own.wait(body.len())).await?;
+        }
         crash::here(&format!("before put {suffix}"));
         self.attempt(Operation::Put, &action, limit, || {
             self.store.put_whole(&full, body.clone())
@@ -218,8 +233,12 @@ impl Bucket {
                 metrics.sent(chunk.len());
             }
         });
+        let body = match self.limit.clone() {
+            Some(limit) => pace::slowed(body, limit),
+            None => body.boxed(),
+        };
         crash::here(&format!("before put {suffix}"));
-        self.unlimited(Operation::Put, &action, self.store.put(&full, body.boxed()))
+        self.unlimited(Operation::Put, &action, self.store.put(&full, body))
             .await?;
         crash::here(&format!("after put {suffix}"));
         Ok(())

@@ -1,7 +1,10 @@
 //! From a BackupStorageLocation to a bucket.
 
+use std::{collections::BTreeMap, path::Path};
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bowline_api::v1::BackupStorageLocation;
+use k8s_openapi::api::core::v1::SecretKeySelector;
 
 use crate::{
     Bucket, Error, Result,
@@ -22,6 +25,57 @@ pub struct Location {
     pub customer_key: Option<Vec<u8>>,
 }
 
+impl Location {
+    /// A location with the secrets it refers to, each of which is got by `secret`, or why one of
+    /// them cannot be had.
+    ///
+    /// # Errors
+    /// In words, which begin with what could not be had.
+    pub async fn resolve<F>(
+        object: &BackupStorageLocation,
+        secret: impl Fn(SecretKeySelector) -> F,
+    ) -> Result<Self, String>
+    where
+        F: Future<Output = Result<Vec<u8>, String>>,
+    {
+        let get = async |what: &str, key: Option<Result<SecretKeySelector, String>>| match key {
+            None => Ok(None),
+            Some(Ok(key)) => match secret(key).await {
+                Ok(value) => Ok(Some(value)),
+                Err(why) => Err(format!("{what}: {why}")),
+            },
+            Some(Err(why)) => Err(format!("{what}: {why}")),
+        };
+        let spec = &object.spec;
+        let config = spec.config.as_ref();
+        let credential = spec.credential.clone().map(Ok);
+        let ca_cert = spec.object_storage.ca_cert_ref.clone().map(Ok);
+        let customer_key = config.and_then(|c| c.get("customerKeyEncryptionSecret"));
+        Ok(Self {
+            credential: get("unable to get credentials", credential).await?,
+            ca_cert: get("error getting CA certificate from secret", ca_cert).await?,
+            customer_key: get(
+                "unable to get customerKeyEncryptionSecret",
+                customer_key.map(|place| secret_key(place)),
+            )
+            .await?,
+            object: object.clone(),
+        })
+    }
+}
+
+/// `<secret>/<key>`.
+fn secret_key(place: &str) -> Result<SecretKeySelector, String> {
+    let (name, key) = place
+        .split_once('/')
+        .ok_or_else(|| format!("expected <secret>/<key>, found {place:?}"))?;
+    Ok(SecretKeySelector {
+        name: name.to_owned(),
+        key: key.to_owned(),
+        optional: None,
+    })
+}
+
 /// Opens the bucket of a location. Nothing is sent yet.
 ///
 /// # Errors
@@ -32,6 +86,36 @@ pub fn open(location: &Location) -> Result<Bucket> {
     let store = store::open(&spec.provider, &settings)?;
     let prefix = spec.object_storage.prefix.as_deref().unwrap_or_default();
     Ok(Bucket::new(store, prefix))
+}
+
+/// The bucket of a location, and what the plugin of its provider is set up with. The file is where
+/// its credentials are, if it has any of its own.
+///
+/// # Errors
+/// When the settings cannot be used; the text names the setting.
+pub fn for_plugin(
+    location: &Location,
+    credentials: Option<&Path>,
+) -> Result<(String, BTreeMap<String, String>)> {
+    let Settings {
+        mut config,
+        bucket,
+        ca,
+        ..
+    } = settings(location)?;
+    let prefix = location.object.spec.object_storage.prefix.clone();
+    let ca = ca.map(|ca| String::from_utf8_lossy(&ca).into_owned());
+    let file = credentials.map(|file| file.display().to_string());
+    let own = [
+        ("bucket", Some(bucket.clone())),
+        ("prefix", Some(prefix.unwrap_or_default())),
+        ("caCert", ca),
+        ("credentialsFile", file),
+    ];
+    for (name, value) in own {
+        config.extend(value.map(|value| (name.to_owned(), value)));
+    }
+    Ok((bucket, config))
 }
 
 /// How another program gets at the bucket of a location.

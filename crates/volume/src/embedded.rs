@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 pub use maintain::Maintained;
+pub use snapshot::Listed;
 
 use self::{
     chunker::Chunker,
@@ -170,6 +171,11 @@ impl Repository {
             identity,
             budget,
         })
+    }
+
+    /// All snapshots, the oldest first.
+    pub async fn snapshots(&self) -> Result<Vec<Listed>> {
+        snapshot::list(&self.files).await
     }
 
     /// Removes snapshots by id, or the beginning of one; those that are not there are no error.

@@ -128,11 +128,13 @@ impl Progress {
         (self.total.load(Ordering::Relaxed).max(done), done)
     }
 
-    pub(crate) fn expect(&self, total: u64) {
+    /// So many bytes are to come in all.
+    pub fn expect(&self, total: u64) {
         self.total.store(total, Ordering::Relaxed);
     }
 
-    pub(crate) fn more(&self, bytes: u64) {
+    /// So many bytes more are done.
+    pub fn more(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
 

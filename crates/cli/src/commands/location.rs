@@ -49,7 +49,7 @@ fn encoded_certificate(path: &Path) -> anyhow::Result<String> {
 }
 
 /// The Secret and its key of `--credential`, if given.
-fn credential(flags: &[Map]) -> anyhow::Result<Option<SecretKeySelector>> {
+pub(super) fn credential(flags: &[Map]) -> anyhow::Result<Option<SecretKeySelector>> {
     let pairs: StringMap = Map::merged(flags).unwrap_or_default();
     if pairs.len() > 1 {
         bail!("--credential can only contain 1 key/value pair");

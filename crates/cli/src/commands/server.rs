@@ -18,6 +18,8 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, ctx: &Context) -> anyhow::Result<()> {
     let mut settings = args.settings;
     settings.features = ctx.features();
+    // All that follows `bowline server`.
+    settings.plugin_args = std::env::args_os().skip(2).collect();
     start_log(settings.log_level, settings.log_format);
     let client = ctx.client().await?;
     let stop = CancellationToken::new();
@@ -52,7 +54,7 @@ pub(crate) fn start_log(level: LogLevel, format: LogFormat) {
     let filter = EnvFilter::builder()
         .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
         .parse_lossy(format!(
-            "warn,bowline={level},bowline_server={level},bowline_engine={level},bowline_vault={level},bowline_volume={level}"
+            "warn,bowline={level},bowline_server={level},bowline_engine={level},bowline_vault={level},bowline_volume={level},bowline_plugin={level}"
         ));
     let registry = tracing_subscriber::registry().with(filter);
     match format {

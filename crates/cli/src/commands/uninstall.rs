@@ -71,7 +71,7 @@ pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyho
             "You are about to uninstall Bowline from namespace {namespace}."
         )?;
         warn_of_password(&client, namespace, out).await?;
-        if !ask(out, &mut io::stdin().lock())? {
+        if !ask("", out, &mut io::stdin().lock())? {
             return Ok(());
         }
     }

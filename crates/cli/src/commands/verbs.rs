@@ -5,7 +5,7 @@ use std::{io::Write, process::ExitCode};
 
 use clap::Subcommand;
 
-use super::{backup, location, restore, schedule};
+use super::{backup, location, plugin, restore, schedule, snapshot_location};
 use crate::{
     context::Context,
     output::{GetArgs, describe::format::DescribeArgs},
@@ -23,6 +23,8 @@ pub(crate) enum Create {
     Schedule(Box<schedule::create::Args>),
     /// Create a backup storage location
     BackupLocation(Box<location::create::Args>),
+    /// Create a volume snapshot location
+    SnapshotLocation(Box<snapshot_location::create::Args>),
 }
 
 /// `bowline get …`.
@@ -40,6 +42,12 @@ pub(crate) enum Get {
     /// Get backup storage locations
     #[command(alias = "backup-location")]
     BackupLocations(location::get::Args),
+    /// Get volume snapshot locations
+    #[command(alias = "snapshot-location")]
+    SnapshotLocations(GetArgs),
+    /// Get the plugins of the server
+    #[command(alias = "plugin")]
+    Plugins(plugin::get::Args),
 }
 
 /// `bowline describe …`.
@@ -71,6 +79,9 @@ pub(crate) enum Delete {
     /// Delete backup storage locations
     #[command(alias = "backup-locations")]
     BackupLocation(DeleteArgs),
+    /// Delete volume snapshot locations
+    #[command(alias = "snapshot-locations")]
+    SnapshotLocation(DeleteArgs),
 }
 
 pub(crate) async fn create(
@@ -83,6 +94,7 @@ pub(crate) async fn create(
         Create::Restore(args) => return restore::create::run(*args, ctx, out).await,
         Create::Schedule(args) => schedule::create::run(*args, ctx, out).await?,
         Create::BackupLocation(args) => location::create::run(*args, ctx, out).await?,
+        Create::SnapshotLocation(args) => snapshot_location::create::run(*args, ctx, out).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -93,6 +105,8 @@ pub(crate) async fn get(command: Get, ctx: &Context, out: &mut dyn Write) -> any
         Get::Restores(args) => restore::get::run(args, ctx, out).await,
         Get::Schedules(args) => schedule::get::run(args, ctx, out).await,
         Get::BackupLocations(args) => location::get::run(args, ctx, out).await,
+        Get::SnapshotLocations(args) => snapshot_location::get::run(args, ctx, out).await,
+        Get::Plugins(args) => plugin::get::run(args, ctx, out).await,
     }
 }
 
@@ -118,5 +132,6 @@ pub(crate) async fn delete(
         Delete::Restore(args) => restore::delete::run(args, ctx, out).await,
         Delete::Schedule(args) => schedule::delete::run(args, ctx, out).await,
         Delete::BackupLocation(args) => location::delete::run(args, ctx, out).await,
+        Delete::SnapshotLocation(args) => snapshot_location::delete::run(args, ctx, out).await,
     }
 }

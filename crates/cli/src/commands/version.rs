@@ -1,16 +1,10 @@
 //! `bowline version`: ours, and the server's if it answers.
 
-use std::{io::Write, time::Duration as Span};
+use std::io::Write;
 
-use anyhow::bail;
-use bowline_api::{
-    Duration,
-    v1::{ServerStatusRequest, ServerStatusRequestPhase, ServerStatusRequestSpec},
-};
-use kube::{Api, Client, ResourceExt, api::PostParams};
-use tokio::time::Instant;
+use bowline_api::Duration;
 
-use crate::{cluster::Plain, context::Context, flags};
+use crate::{context::Context, flags, server_status};
 
 /// The Velero whose language we speak; its servers are as good as ours.
 const SPOKEN: &str = "v1.18.3";
@@ -40,8 +34,10 @@ pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyho
         return Ok(());
     };
     let timeout = args.timeout.to_std().map_err(Clone::clone)?;
-    match server_version(client, &ctx.namespace, timeout).await {
-        Ok(theirs) => {
+    match server_status::ask(client, &ctx.namespace, timeout).await {
+        Ok(answer) => {
+            let theirs = answer.status.unwrap_or_default().server_version;
+            let theirs = theirs.unwrap_or_default();
             writeln!(out, "Server:\n\tVersion: {theirs}")?;
             if let Some(outdated) = outdated(ours, &theirs) {
                 writeln!(
@@ -54,33 +50,6 @@ pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyho
         Err(error) => writeln!(out, "<error getting server version: {error:#}>")?,
     }
     Ok(())
-}
-
-async fn server_version(client: Client, namespace: &str, timeout: Span) -> anyhow::Result<String> {
-    let api: Api<ServerStatusRequest> = Api::namespaced(client, namespace);
-    let mut request = ServerStatusRequest::new(namespace, "", ServerStatusRequestSpec::default());
-    request.metadata.name = None;
-    request.metadata.generate_name = Some("velero-cli-".to_owned());
-    let deadline = Instant::now() + timeout;
-    let params = PostParams::default();
-    let ask = api.create(&params, &request);
-    let Ok(created) = tokio::time::timeout_at(deadline, ask).await else {
-        bail!("the cluster does not answer");
-    };
-    let name = created.plain()?.name_any();
-    let answered = async {
-        loop {
-            let status = api.get(&name).await.plain()?.status.unwrap_or_default();
-            if status.phase == Some(ServerStatusRequestPhase::Processed) {
-                return anyhow::Ok(status.server_version.unwrap_or_default());
-            }
-            tokio::time::sleep(Span::from_millis(100)).await;
-        }
-    };
-    match tokio::time::timeout_at(deadline, answered).await {
-        Ok(version) => version,
-        Err(_) => bail!("the server did not answer in time; is it running?"),
-    }
 }
 
 /// Which side is older, if they do not belong together.

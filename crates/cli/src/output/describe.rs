@@ -3,6 +3,7 @@
 
 pub(crate) mod format;
 pub(crate) mod operations;
+pub(crate) mod plugins;
 pub(crate) mod pods;
 pub(crate) mod resources;
 pub(crate) mod results;

@@ -6,7 +6,8 @@ use std::fmt;
 use bowline_api::{
     Duration, VeleroResource,
     v1::{
-        Backup, BackupRepository, BackupSpec, BackupStorageLocation, Restore, RestoreSpec, Schedule,
+        Backup, BackupRepository, BackupSpec, BackupStorageLocation, Restore, RestoreSpec,
+        Schedule, ServerStatusRequest, VolumeSnapshotLocation,
     },
 };
 use serde::{
@@ -57,6 +58,22 @@ impl Printable for BackupStorageLocation {
 }
 
 impl Printable for BackupRepository {
+    fn complete(&mut self) {
+        self.status.get_or_insert_default();
+        self.kind = Some(Self::KIND.to_owned());
+        self.api_version = Some(api_version::<Self>());
+    }
+}
+
+impl Printable for VolumeSnapshotLocation {
+    fn complete(&mut self) {
+        self.status.get_or_insert_default();
+        self.kind = Some(Self::KIND.to_owned());
+        self.api_version = Some(api_version::<Self>());
+    }
+}
+
+impl Printable for ServerStatusRequest {
     fn complete(&mut self) {
         self.status.get_or_insert_default();
         self.kind = Some(Self::KIND.to_owned());

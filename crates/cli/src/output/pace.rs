@@ -30,6 +30,11 @@ impl Pace {
         }
     }
 
+    /// How much of it is done; none while the total is not known.
+    pub(crate) fn percentage(&self) -> Option<f64> {
+        (self.total > 0).then(|| self.done as f64 / self.total as f64 * 100.0)
+    }
+
     /// How long the rest takes at this rate.
     pub(crate) fn left(&self) -> Option<Duration> {
         let rest = self.total.checked_sub(self.done)?;
@@ -51,6 +56,40 @@ impl fmt::Display for Pace {
             write!(f, ", {:#} left", HumanDuration(left))?;
         }
         Ok(())
+    }
+}
+
+/// One copy of data, as it was seen last.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Transfer {
+    /// What is copied.
+    pub(crate) label: String,
+    /// Whether it goes on.
+    pub(crate) state: State,
+    /// Bytes done.
+    pub(crate) done: i64,
+    /// Bytes in all; zero while not known.
+    pub(crate) total: i64,
+    /// When it began.
+    pub(crate) since: Option<Timestamp>,
+}
+
+/// Whether a copy goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Not yet.
+    Waiting,
+    /// Data moves.
+    Moving,
+    /// Nothing more will happen to it.
+    Over,
+}
+
+impl Transfer {
+    /// How far it is, and how fast while it goes on.
+    pub(crate) fn pace(&self, now: Timestamp) -> Pace {
+        let since = self.since.filter(|_| self.state == State::Moving);
+        Pace::new(self.done, self.total, since, now)
     }
 }
 

@@ -15,7 +15,7 @@ use indicatif::{
 use jiff::Timestamp;
 
 use super::{Step, Volumes};
-use crate::output::{describe::pods::PodVolume, pace::Pace};
+use crate::output::pace::{Pace, State, Transfer};
 
 /// How often a pipe hears of progress that is not a new phase.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -72,7 +72,7 @@ impl Display {
 pub(super) struct Bars {
     all: MultiProgress,
     work: ProgressBar,
-    volumes: BTreeMap<String, ProgressBar>,
+    volumes: BTreeMap<(&'static str, String), ProgressBar>,
 }
 
 impl Bars {
@@ -93,7 +93,7 @@ impl Bars {
             "" => String::new(),
             stage => format!(": {stage}"),
         };
-        let over = volumes.values().filter(|volume| volume.is_over()).count();
+        let over = over(volumes);
         let copies = match volumes.len() {
             0 => String::new(),
             all => format!(", {over} of {all} volumes"),
@@ -110,12 +110,14 @@ impl Bars {
     }
 
     fn show_volumes(&mut self, volumes: &Volumes) {
-        let is_moving = |name: &String| volumes.get(name).is_some_and(PodVolume::is_moving);
-        for (_, bar) in self.volumes.extract_if(.., |name, _| !is_moving(name)) {
+        let moving = volumes.iter().filter(|(_, v)| v.state == State::Moving);
+        let moving: BTreeMap<_, _> = moving.collect();
+        let is_over = |name: &_, _: &mut _| !moving.contains_key(name);
+        for (_, bar) in self.volumes.extract_if(.., is_over) {
             bar.finish_and_clear();
             self.all.remove(&bar);
         }
-        for (name, volume) in volumes.iter().filter(|(_, volume)| volume.is_moving()) {
+        for (name, volume) in moving {
             if !self.volumes.contains_key(name) && self.volumes.len() < MOST_BARS {
                 let bar = self.all.add(ProgressBar::no_length());
                 bar.set_style(volume_style());
@@ -124,7 +126,7 @@ impl Bars {
             }
             if let Some(bar) = self.volumes.get(name) {
                 let pace = volume.pace(Timestamp::now());
-                bar.set_message(volume.label());
+                bar.set_message(volume.label.clone());
                 bar.set_length(pace.total);
                 bar.set_position(pace.done);
             }
@@ -179,6 +181,11 @@ fn of_template(template: &str) -> ProgressStyle {
     style.progress_chars("=> ")
 }
 
+fn over(volumes: &Volumes) -> usize {
+    let is_over = |volume: &&Transfer| volume.state == State::Over;
+    volumes.values().filter(is_over).count()
+}
+
 /// How far the volumes are together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Copies {
@@ -190,7 +197,7 @@ struct Copies {
 impl Copies {
     fn of(volumes: &Volumes, now: Timestamp) -> Self {
         Self {
-            over: volumes.values().filter(|volume| volume.is_over()).count(),
+            over: over(volumes),
             all: volumes.len(),
             pace: volumes.values().map(|volume| volume.pace(now)).sum(),
         }
@@ -241,29 +248,18 @@ impl Throttle {
 
 #[cfg(test)]
 mod tests {
-    use bowline_api::v1::PodVolumeBackup;
-    use serde_json::json;
-
     use super::*;
 
     const MIB: u64 = 1024 * 1024;
 
-    fn volume(name: &str, phase: &str, done: u64) -> PodVolume {
-        let object: PodVolumeBackup = serde_json::from_value(json!({
-            "apiVersion": "velero.io/v1",
-            "kind": "PodVolumeBackup",
-            "metadata": {"name": name},
-            "spec": {
-                "node": "n",
-                "pod": {"namespace": "shop", "name": "db-0"},
-                "volume": name,
-                "backupStorageLocation": "default",
-                "repoIdentifier": "",
-            },
-            "status": {"phase": phase, "progress": {"totalBytes": 300, "bytesDone": done}},
-        }))
-        .unwrap();
-        PodVolume::from(&object)
+    fn volume(name: &str, state: State, done: i64) -> Transfer {
+        Transfer {
+            label: name.to_owned(),
+            state,
+            done,
+            total: 300,
+            since: None,
+        }
     }
 
     #[test]
@@ -272,30 +268,30 @@ mod tests {
         for (volumes, shown) in [
             (vec![], vec![]),
             (
-                vec![("a", "InProgress", 100), ("b", "Prepared", 0)],
+                vec![("a", State::Moving, 100), ("b", State::Waiting, 0)],
                 vec![("a", 100)],
             ),
             (
-                vec![("a", "InProgress", 200), ("b", "InProgress", 1)],
+                vec![("a", State::Moving, 200), ("b", State::Moving, 1)],
                 vec![("a", 200), ("b", 1)],
             ),
             (
-                vec![("a", "Completed", 300), ("b", "InProgress", 2)],
+                vec![("a", State::Over, 300), ("b", State::Moving, 2)],
                 vec![("b", 2)],
             ),
             // A node that begins anew.
-            (vec![("b", "InProgress", 0)], vec![("b", 0)]),
+            (vec![("b", State::Moving, 0)], vec![("b", 0)]),
             (vec![], vec![]),
         ] {
             let volumes: Volumes = volumes
                 .into_iter()
-                .map(|(name, phase, done)| (name.to_owned(), volume(name, phase, done)))
+                .map(|(name, state, done)| (("Pod", name.to_owned()), volume(name, state, done)))
                 .collect();
             bars.show(&step("InProgress", 0, 0), &volumes);
             let found: Vec<(&str, u64)> = bars
                 .volumes
                 .iter()
-                .map(|(name, bar)| (name.as_str(), bar.position()))
+                .map(|((_, name), bar)| (name.as_str(), bar.position()))
                 .collect();
             assert_eq!(found, shown);
         }
@@ -304,7 +300,10 @@ mod tests {
     #[test]
     fn a_terminal_is_not_flooded() {
         let mut bars = Bars::new(ProgressDrawTarget::hidden());
-        let many = (0..100).map(|at| (format!("{at}"), volume("v", "InProgress", at)));
+        let many = (0..100).map(|at| {
+            let name = ("Pod", format!("{at}"));
+            (name, volume("v", State::Moving, at))
+        });
         bars.show(&step("InProgress", 0, 0), &many.collect());
         assert_eq!(bars.volumes.len(), MOST_BARS);
         assert_eq!(bars.work.message(), "InProgress, 0 of 100 volumes");

@@ -277,6 +277,13 @@ async fn waiting_tells_of_the_backup_s_volumes() {
     ] {
         bed.server.load(&volume).unwrap();
     }
+    let heard = volumes_heard(&bed, 2).await;
+    assert_eq!(heard, "1 of 2 volumes, 3.00 KiB of 4.00 KiB");
+}
+
+/// What a waiting command says of so many volumes once it knows them.
+async fn volumes_heard(bed: &Bed, count: usize) -> String {
+    let known = format!(" of {count} volumes");
     let mut child = bed
         .command(&["backup", "create", "w", "--wait"])
         .spawn()
@@ -291,7 +298,7 @@ async fn waiting_tells_of_the_backup_s_volumes() {
             continue;
         }
         let phase = match line.split_once(", ") {
-            Some((_, volumes)) if volumes.contains(" of 2 volumes") => {
+            Some((_, volumes)) if volumes.contains(&known) => {
                 heard = Some(volumes.to_owned());
                 "Completed"
             }
@@ -303,10 +310,7 @@ async fn waiting_tells_of_the_backup_s_volumes() {
             .unwrap();
     }
     assert!(child.wait().await.unwrap().success());
-    assert_eq!(
-        heard.as_deref(),
-        Some("1 of 2 volumes, 3.00 KiB of 4.00 KiB")
-    );
+    heard.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -497,4 +501,107 @@ async fn a_backup_that_has_not_begun_is_described_without_waiting() {
         bold.starts_with("Name:         \u{1b}[1mx\u{1b}[22m\n"),
         "{bold}"
     );
+}
+
+/// A snapshot that a plugin uploads.
+fn upload(volume: &str, labels: Value, backup: &str) -> Value {
+    json!({
+        "apiVersion": "velero.io/v1",
+        "kind": "VolumePluginBackup",
+        "metadata": {"name": format!("snap-{volume}"), "namespace": "velero", "labels": labels},
+        "spec": {"volume": volume, "backup": backup, "plugin": "acme.io/disk"},
+        "status": {
+            "phase": "InProgress",
+            "snapshotID": format!("Snap/{volume}"),
+            "progress": {"totalBytes": 2048, "bytesDone": 512},
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshots_that_plugins_upload_are_described() {
+    let bed = Bed::start()
+        .await
+        .with("terminal/backups.yaml")
+        .with("terminal/backupstoragelocations.yaml")
+        .with_bucket()
+        .await;
+    let before = bed.run(&["backup", "describe", "basic"]).await.well();
+    let of = |name: &str| json!({"velero.io/backup-name": name});
+    for upload in [
+        upload("pv-b", of("basic"), "basic"),
+        // The server has not seen this one yet.
+        upload("pv-a", json!({}), "basic"),
+        upload("pv-c", of("other"), "basic"),
+        upload("pv-d", json!({}), "other"),
+    ] {
+        bed.server.load(&upload).unwrap();
+    }
+    let summary = "\n  Volume Plugin Backups (specify --details for more information):\n    \
+                   In Progress:  2 [1.00 KiB of 4.00 KiB]\n";
+    let now = bed.run(&["backup", "describe", "basic"]).await.well();
+    assert_eq!(now.replace(summary, ""), before);
+    assert!(now.contains(summary), "{now}");
+
+    let one = |name: &str| {
+        format!(
+            "    {name}:\n      Plugin:       acme.io/disk\n      Snapshot ID:  Snap/{name}\n      \
+             Phase:        InProgress\n      Progress:     25.00% (512 B of 2.00 KiB)\n"
+        )
+    };
+    let details = bed
+        .run(&["backup", "describe", "basic", "--details"])
+        .await
+        .well();
+    let wanted = format!("\n  Volume Plugin Backups:\n{}{}", one("pv-a"), one("pv-b"));
+    assert!(details.contains(&wanted), "{details}");
+
+    let json = bed
+        .run(&["backup", "describe", "basic", "-o", "json"])
+        .await
+        .well();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        json["status"]["backupVolumes"]["volumePluginBackups"],
+        json!({"phases": {"In Progress": 2}})
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_long_hooks_held_pods_is_described() {
+    let bed = Bed::start().await.with_made_up("held").with_bucket().await;
+    let short = bed.run(&["backup", "describe", "held"]).await.well();
+    let longest = "\nHooksAttempted:  4\nHooksFailed:     0\n\
+                   Longest hook window: 12.3s (shop/web-0)\n";
+    assert!(short.ends_with(longest), "{short}");
+    assert!(!short.contains("Errors:"), "{short}");
+    let long = bed
+        .run(&["backup", "describe", "held", "--details"])
+        .await
+        .well();
+    let each = "(shop/web-0)\nHook windows:\n  shop/db-0:   250ms\n  shop/web-0:  12.3s\n";
+    assert!(long.ends_with(each), "{long}");
+    let json = bed
+        .run(&["backup", "describe", "held", "-o", "json"])
+        .await
+        .well();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let windows = &json["status"]["hookWindows"];
+    assert_eq!(
+        windows[1],
+        json!({"namespace": "shop", "pod": "web-0", "seconds": 12.345})
+    );
+    assert_eq!(json.get("errors"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_tells_of_snapshots_that_plugins_upload() {
+    let bed = Bed::start().await;
+    let of = json!({"velero.io/backup-name": "w"});
+    bed.server.load(&upload("pv-a", of, "w")).unwrap();
+    bed.server
+        .load(&volume("b", "w", "Completed", 2048))
+        .unwrap();
+    let heard = volumes_heard(&bed, 2).await;
+    assert_eq!(heard, "1 of 2 volumes, 2.50 KiB of 4.00 KiB");
 }

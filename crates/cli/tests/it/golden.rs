@@ -50,6 +50,7 @@ async fn bed() -> Bed {
         "terminal/podvolumerestores.yaml",
         "terminal/restores.yaml",
         "terminal/schedules.yaml",
+        "terminal/volumesnapshotlocations.yaml",
         "transitions/schedule-nightly.yaml",
     ] {
         bed = bed.with(file);
@@ -199,6 +200,10 @@ async fn printed_objects_are_velero_s_to_the_letter() {
         "restore-create-o-table",
         "restore-create-o-yaml",
         "schedule-create-o-yaml",
+        "snapshot-location-create-o-json",
+        "snapshot-location-create-o-table",
+        "snapshot-location-create-o-yaml",
+        "snapshot-location-get",
     ] {
         let (ours, theirs) = both(&bed, file).await;
         assert_eq!(ours, theirs, "{file}");
@@ -322,6 +327,8 @@ async fn wrong_commands_have_velero_s_exit_codes() {
         "restore ",
         "schedule ",
         "backup-location ",
+        "snapshot-location ",
+        "plugin ",
         "client ",
         "completion",
     ];

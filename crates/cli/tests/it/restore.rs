@@ -546,3 +546,52 @@ async fn logs_are_decompressed_or_refused_with_the_reason() {
         assert_eq!(bed.run(&["restore", "logs", name]).await.refused(), wanted);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshots_that_plugins_bring_back_are_described() {
+    let bed = bed()
+        .await
+        .with("terminal/restores.yaml")
+        .with_bucket()
+        .await;
+    let restore = |name: &str, of: &str, status: Value| {
+        json!({
+            "apiVersion": "velero.io/v1",
+            "kind": "VolumePluginRestore",
+            "metadata": {
+                "name": name, "namespace": "velero", "labels": {"velero.io/restore-name": of},
+            },
+            "spec": {"snapshotID": format!("snap-{name}"), "backup": "basic", "plugin": "acme.io/disk"},
+            "status": status,
+        })
+    };
+    let moving = json!({"phase": "InProgress", "progress": {"totalBytes": 100, "bytesDone": 50}});
+    let done = json!({"phase": "Completed", "volumeID": "vol-1"});
+    for object in [
+        restore("x", "mapped", moving.clone()),
+        restore("y", "mapped", done),
+        restore("z", "other", moving),
+    ] {
+        bed.server.load(&object).unwrap();
+    }
+    let summary = "\nVolume Plugin Restores (specify --details for more information):\n  \
+                   Completed:    1\n  In Progress:  1 [50 B of 100 B]\n\nCSI";
+    let short = bed.run(&["restore", "describe", "mapped"]).await.well();
+    assert!(short.contains(summary), "{short}");
+    let details = "\nVolume Plugin Restores:\n  snap-x:\n    Plugin:       acme.io/disk\n    \
+                   Snapshot ID:  snap-x\n    Phase:        InProgress\n    \
+                   Progress:     50.00% (50 B of 100 B)\n  vol-1:\n    Plugin:       acme.io/disk\n";
+    let long = bed
+        .run(&["restore", "describe", "mapped", "--details"])
+        .await
+        .well();
+    assert!(long.contains(details), "{long}");
+    let json = bed
+        .run(&["restore", "describe", "mapped", "--details", "-o", "json"])
+        .await
+        .well();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let volumes = &json["status"]["restoreVolumes"]["volumePluginRestores"]["volumes"];
+    assert_eq!(volumes[1]["snapshotID"], "snap-y");
+    assert_eq!(volumes.as_array().unwrap().len(), 2);
+}

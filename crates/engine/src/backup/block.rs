@@ -1,5 +1,5 @@
 //! Pods with hooks: they are frozen, backed up with their volumes, and let go. Pods that share a
-//! volume are frozen together.
+//! volume are frozen together, and so is what plugins say belongs together.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,13 +10,15 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::{
-    item::{At, Run},
+    item::{At, Run, say_kind},
     later::Later,
-    pod_volumes::Decided,
+    pod_volumes::{Decided, is_pods},
+    snapshots::Frozen,
 };
 use crate::{
-    action::{claims, text},
-    hooks::{self, Exec, HookTracker, Message, Phase, SpecHooks, Verdict},
+    action::{Related, claims, text},
+    discovery::Resource,
+    hooks::{self, Exec, HookTracker, Message, Phase, SpecHooks, Timed, Verdict, Window},
     list::{self, Query},
     log::{About, Level},
     object::Facts,
@@ -43,12 +45,16 @@ struct Mounts {
     claims: Vec<String>,
 }
 
-/// A pod of a block.
+/// An object of a block, mostly a pod.
 pub(super) struct Member {
+    at: At,
+    is_pod: bool,
     raw: Vec<u8>,
     decided: Decided,
     namespace: String,
     name: String,
+    /// When hooks ran in it.
+    window: Window,
 }
 
 impl Hooks {
@@ -68,26 +74,32 @@ impl Hooks {
 }
 
 impl Run {
-    /// Backs pods up together, and those that share their volumes, with hooks around. When volumes
-    /// are to be copied, that is done later.
-    pub(super) async fn block(&self, pods: At, raws: Vec<Vec<u8>>) {
-        let mut members = self.gather(pods, raws).await;
-        for member in &mut members {
+    /// Whether a plugin may know what an object belongs together with; false is certain.
+    pub(super) fn is_blocked(&self, resource: &Resource, facts: &Facts<'_>) -> bool {
+        let mut actions = self.block_actions.iter();
+        actions.any(|action| action.applies_to(resource) && action.concerns(facts))
+    }
+
+    /// Backs objects up together, mostly pods: with those that share their volumes, and with hooks
+    /// around. When volumes are to be copied, that is done later.
+    pub(super) async fn block(&self, at: At, raws: Vec<Vec<u8>>) {
+        let mut members = self.gather(at, raws).await;
+        for member in members.iter_mut().filter(|member| member.is_pod) {
             let pod = std::mem::take(&mut member.decided.pod);
             member.decided = self.decide(pod).await;
         }
         if members.iter().any(|member| member.decided.has_copies()) {
-            self.later(Later::Block(pods, members));
+            self.later(Later::Block(members));
         } else {
-            self.together(pods, members).await;
+            self.together(members).await;
         }
     }
 
     /// Freezes pods, backs them up, waits for the copies of their volumes, and lets them go.
-    pub(super) async fn together(&self, pods: At, members: Vec<Member>) {
+    pub(super) async fn together(&self, members: Vec<Member>) {
         let is_hooked = members.iter().any(|member| {
             let facts = Facts::of(&member.raw);
-            facts.is_ok_and(|facts| self.hooks.concern(&facts))
+            member.is_pod && facts.is_ok_and(|facts| self.hooks.concern(&facts))
         });
         let nodes = members
             .iter()
@@ -95,56 +107,82 @@ impl Run {
             .map(|member| text(&member.decided.pod, "/spec/nodeName"))
             .collect();
         let _room = self.room(nodes).await;
-        let mut frozen = Vec::new();
+        let _held = self.held.begin();
+        let mut kept = Vec::new();
         for member in members {
+            if self.over.is_cancelled() {
+                // Nobody is frozen any more; who is will be let go.
+                break;
+            }
             match self.hook(&member, Phase::Pre).await {
-                Verdict::GoOn => frozen.push(member),
+                Verdict::GoOn => kept.push(member),
                 // The reason is in the log.
-                Verdict::LeaveOut(_) => self.drop_item(pods, &member.namespace, &member.name),
+                Verdict::LeaveOut(_) => self.drop_item(member.at, &member.namespace, &member.name),
             }
         }
+        let frozen = Frozen::default();
         let mut copies = Vec::new();
-        for member in &frozen {
+        for member in &kept {
             if let Ok(facts) = Facts::of(&member.raw) {
-                self.settle(pods, &facts, true).await;
+                self.settle(member.at, &facts, Some(&frozen)).await;
             }
-            if self.is_stored(pods, &member.namespace, &member.name) {
+            if member.is_pod && self.is_stored(member.at, &member.namespace, &member.name) {
+                self.take_volumes(&member.decided.pod, &frozen).await;
                 copies.extend(self.begin_copies(&member.decided).await);
             }
         }
         if is_hooked {
-            self.wait_for(&copies).await;
+            tokio::select! {
+                () = self.wait_for(&copies) => {}
+                () = self.over.cancelled() => {}
+            }
         }
-        for member in &frozen {
+        for member in &kept {
             self.hook(member, Phase::Post).await;
+            if let Some(window) = member.window.length() {
+                self.log
+                    .hook_window(&member.namespace, &member.name, window);
+            }
         }
+        self.thaw(&frozen);
     }
 
-    /// Takes pods on, and those that share their volumes.
-    async fn gather(&self, pods: At, raws: Vec<Vec<u8>>) -> Vec<Member> {
+    /// Takes objects on, pods that share their volumes, and what plugins want with them.
+    async fn gather(&self, at: At, raws: Vec<Vec<u8>>) -> Vec<Member> {
         let mut mounts = self.hooks.mounts.lock().await;
         let mut block: Vec<Member> = Vec::new();
         for raw in raws {
-            block.extend(self.member(pods, raw));
+            block.extend(self.member(at, raw));
         }
-        self.add_neighbours(pods, &mut block, &mut mounts).await;
+        let mut looked = 0;
+        while looked < block.len() {
+            let mut more = self.neighbours(&block[looked], &mut mounts).await;
+            more.extend(self.related(&block[looked]).await);
+            block.extend(more);
+            looked += 1;
+        }
         block
     }
 
-    /// Takes a pod on, unless it is somebody else's or not for this backup.
-    fn member(&self, pods: At, raw: Vec<u8>) -> Option<Member> {
-        let facts = self.take_on(pods, &raw, false)?;
+    /// Takes an object on, unless it is somebody else's or not for this backup.
+    fn member(&self, at: At, raw: Vec<u8>) -> Option<Member> {
+        let facts = self.take_on(at, &raw, false)?;
         let (namespace, name) = (facts.namespace().into_owned(), facts.name().into_owned());
         let pod = match serde_json::from_slice(&raw) {
-            Ok(pod) => pod,
+            Ok(mut pod) => {
+                say_kind(self.resource(at), &mut pod);
+                pod
+            }
             Err(error) => {
-                let about = self.place(pods, &namespace, &name).because(error);
+                let about = self.place(at, &namespace, &name).because(error);
                 self.log.error("Error backing up item", &about);
-                self.drop_item(pods, &namespace, &name);
+                self.drop_item(at, &namespace, &name);
                 return None;
             }
         };
         Some(Member {
+            at,
+            is_pod: is_pods(self.resource(at)),
             raw,
             decided: Decided {
                 pod,
@@ -152,38 +190,29 @@ impl Run {
             },
             namespace,
             name,
+            window: Window::default(),
         })
     }
 
-    /// Adds running pods that mount the same claims, and those that share with these.
-    async fn add_neighbours(&self, pods: At, block: &mut Vec<Member>, known: &mut Known) {
-        let mut looked = 0;
-        while let Some(member) = block.get(looked) {
-            looked += 1;
-            let mounted: BTreeSet<&str> = claims(&member.decided.pod).collect();
-            if mounted.is_empty() {
+    /// Takes on running pods that mount the same claims as a pod.
+    async fn neighbours(&self, member: &Member, known: &mut Known) -> Vec<Member> {
+        let mounted: BTreeSet<&str> = claims(&member.decided.pod).collect();
+        let mut found = Vec::new();
+        if !member.is_pod || mounted.is_empty() {
+            return found;
+        }
+        let (pods, namespace) = (member.at, member.namespace.as_str());
+        let running = self.mounts(pods, namespace, known).await;
+        let shares = |pod: &&Mounts| pod.claims.iter().any(|claim| mounted.contains(&**claim));
+        for neighbour in running.iter().filter(shares) {
+            if self.is_taken(pods, namespace, &neighbour.pod) {
                 continue;
             }
-            let namespace = member.namespace.clone();
-            let running = self.mounts(pods, &namespace, known).await;
-            let neighbours: Vec<String> = running
-                .iter()
-                .filter(|pod| {
-                    pod.claims
-                        .iter()
-                        .any(|claim| mounted.contains(claim.as_str()))
-                })
-                .map(|pod| pod.pod.clone())
-                .collect();
-            for name in neighbours {
-                if self.is_taken(pods, &namespace, &name) {
-                    continue;
-                }
-                if let Ok(Some(raw)) = self.read(pods, &namespace, &name).await {
-                    block.extend(self.member(pods, raw));
-                }
+            if let Ok(Some(raw)) = self.read(pods, namespace, &neighbour.pod).await {
+                found.extend(self.member(pods, raw));
             }
         }
+        found
     }
 
     async fn mounts(&self, pods: At, namespace: &str, known: &mut Known) -> Arc<Vec<Mounts>> {
@@ -205,7 +234,54 @@ impl Run {
         mounts
     }
 
+    /// What plugins say belongs together with an object, if it is in the backup too.
+    async fn related(&self, member: &Member) -> Vec<Member> {
+        let Ok(facts) = Facts::of(&member.raw) else {
+            return Vec::new();
+        };
+        let resource = self.resource(member.at);
+        let mut found = Vec::new();
+        for action in &self.block_actions {
+            if !action.applies_to(resource) || !action.concerns(&facts) {
+                continue;
+            }
+            match action.related(&member.decided.pod, &self.backup).await {
+                Ok(related) => {
+                    for related in related {
+                        found.extend(self.partner(&related).await);
+                    }
+                }
+                Err(why) => {
+                    let about = self.place(member.at, &member.namespace, &member.name);
+                    let what = format!("Error asking {} for related items", action.name());
+                    self.log.error(&what, &about.because(why));
+                }
+            }
+        }
+        found
+    }
+
+    /// Takes on what belongs to a block, if the backup has it and nobody else does.
+    async fn partner(&self, related: &Related) -> Option<Member> {
+        let Related {
+            group_resource,
+            namespace,
+            name,
+        } = related;
+        let at = self.position(group_resource)?;
+        if !self.collects(self.resource(at)) || self.is_taken(at, namespace, name) {
+            return None;
+        }
+        match self.read(at, namespace, name).await {
+            Ok(Some(raw)) if self.is_selected(at, namespace, &raw) => self.member(at, raw),
+            _ => None,
+        }
+    }
+
     async fn hook(&self, member: &Member, phase: Phase) -> Verdict {
+        if !member.is_pod {
+            return Verdict::GoOn;
+        }
         let about = About::object("pods", &member.namespace, &member.name);
         let mut log = |message: Message| {
             let level = match message.level {
@@ -218,8 +294,12 @@ impl Run {
             self.log.write(level, &message.text, &about);
         };
         let hooks = &self.hooks;
+        let exec = Timed {
+            exec: &*hooks.exec,
+            window: &member.window,
+        };
         hooks::run_with(
-            &*hooks.exec,
+            &exec,
             &hooks.spec,
             &member.decided.pod,
             phase,

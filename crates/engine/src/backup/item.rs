@@ -1,32 +1,41 @@
 //! One object on its way into the archive: selected, claimed, changed by actions, stored, and what
 //! it brings along.
 
-use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use bowline_api::{
-    files::ResourceList,
+    Time,
+    files::{BackupOperation, BackupOperationSpec, OperationPhase, OperationStatus, ResourceList},
     names::annotation,
     v1::{Backup, HookStatus},
 };
 use bowline_vault::archive::write::{Closed, Packed, Writer};
 use futures::{StreamExt, stream};
 use http::Request;
-use kube::Client;
+use kube::{Client, ResourceExt};
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     Job, Settings,
     block::Hooks,
+    held::Held,
     later::Later,
     plan::{List, Listing},
     pod_volumes::{Volumes, is_pods},
     sink::{Desk, Joining, Sink},
+    snapshots::{Frozen, Taken, is_volumes},
     track::{self, Tracker},
 };
 use crate::{
-    action::{BackupItemAction, Related, take_annotation},
+    action::{BackupItemAction, ItemBlockAction, Related, take_annotation, text},
     discovery::{Discovery, Resource},
     list::{self, Query},
     log::{About, Level, Log},
@@ -44,10 +53,13 @@ const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(250);
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
+/// Why something is not in a backup that was ended early.
+const ENDED: &str = "the backup was ended";
+
 /// A backup while it runs.
 pub(super) struct Run {
     pub(super) client: Client,
-    backup: Arc<Backup>,
+    pub(super) backup: Arc<Backup>,
     settings: Settings,
     progress: Arc<Progress>,
     pub(super) log: Log,
@@ -57,8 +69,14 @@ pub(super) struct Run {
     discovery: Discovery,
     selection: Selection,
     actions: Vec<Arc<dyn BackupItemAction>>,
+    pub(super) block_actions: Vec<Arc<dyn ItemBlockAction>>,
+    operations: Mutex<Vec<BackupOperation>>,
     tracker: Tracker,
     sink: Sink,
+    /// What is not cut off when the run ends early.
+    pub(super) held: Held,
+    /// The run is to end early: nothing new is begun.
+    pub(super) over: CancellationToken,
 }
 
 /// A resource's place in the discovery.
@@ -91,8 +109,12 @@ impl Run {
             discovery,
             selection,
             actions,
+            block_actions: job.block_actions.clone(),
+            operations: Mutex::default(),
             tracker: Tracker::default(),
             sink,
+            held: Held::default(),
+            over: job.cancel.child_token(),
         };
         (run, joining)
     }
@@ -232,12 +254,16 @@ impl Run {
             if self.is_left(at, &facts, false) {
                 continue;
             }
-            let is_hooked = self.has_hooks(resource, &facts);
-            if is_hooked
+            let in_block = self.has_hooks(resource, &facts) || self.is_blocked(resource, &facts);
+            if self.waits_for_pods(resource) && !in_block {
+                self.tracker.expect(at, &facts.namespace(), &facts.name());
+                continue;
+            }
+            if in_block
                 || actions.iter().any(|a| a.concerns(&facts))
                 || self.volumes.concern(resource, &facts)
             {
-                rest.push((raw.to_vec(), is_hooked));
+                rest.push((raw.to_vec(), in_block));
                 continue;
             }
             let (namespace, name) = (facts.namespace(), facts.name());
@@ -289,14 +315,14 @@ impl Run {
         is_pods(resource) && self.hooks.concern(facts)
     }
 
-    /// Objects with actions or hooks (the flag).
+    /// Objects with actions, or in a block with others (the flag).
     async fn one_by_one(&self, at: At, objects: Vec<(Vec<u8>, bool)>) {
         stream::iter(objects)
-            .for_each_concurrent(PARALLEL_ITEMS, |(raw, is_hooked)| async move {
-                if is_hooked {
+            .for_each_concurrent(PARALLEL_ITEMS, |(raw, in_block)| async move {
+                if in_block {
                     self.block(at, vec![raw]).await;
                 } else {
-                    self.object(at, raw, false, false).await;
+                    self.object(at, raw, false, None).await;
                 }
             })
             .await;
@@ -321,20 +347,20 @@ impl Run {
         claimed.then_some(facts)
     }
 
-    /// Takes an object on and stores it. `at_once`: with what it brings along, rather than when a
-    /// list comes to that.
-    fn object(
-        &self,
+    /// Takes an object on and stores it. While pods are frozen for it, what it brings along is
+    /// stored at once, rather than when a list comes to that.
+    fn object<'a>(
+        &'a self,
         at: At,
         raw: Vec<u8>,
         insisted: bool,
-        at_once: bool,
-    ) -> Pin<Box<dyn Future<Output = Fine> + Send + '_>> {
+        frozen: Option<&'a Frozen>,
+    ) -> Pin<Box<dyn Future<Output = Fine> + Send + 'a>> {
         Box::pin(async move {
             let Some(facts) = self.take_on(at, &raw, insisted) else {
                 return true;
             };
-            let fine = self.settle(at, &facts, at_once).await;
+            let fine = self.settle(at, &facts, frozen).await;
             if is_pods(self.resource(at)) && self.is_stored(at, &facts.namespace(), &facts.name()) {
                 self.pod_stored(&raw).await;
             }
@@ -343,17 +369,20 @@ impl Run {
     }
 
     /// Stores an object that was taken on, or says why not.
-    pub(super) async fn settle(&self, at: At, facts: &Facts<'_>, at_once: bool) -> Fine {
+    pub(super) async fn settle(&self, at: At, facts: &Facts<'_>, frozen: Option<&Frozen>) -> Fine {
         let (namespace, name) = (facts.namespace(), facts.name());
-        match self.store(at, facts, at_once).await {
-            Ok(true) => {
+        match self.store(at, facts, frozen).await {
+            Ok(Some(taken)) => {
                 self.tracker.stored(at, &namespace, &name);
                 self.note(self.resource(at), facts.raw);
-                self.progress.more(1);
+                // It counts when its snapshot is safe.
+                if taken != Taken::Pending {
+                    self.progress.more(1);
+                }
                 self.log_stored(at, &namespace, &name);
                 true
             }
-            Ok(false) => {
+            Ok(None) => {
                 self.tracker.dropped(at, &namespace, &name);
                 true
             }
@@ -366,29 +395,43 @@ impl Run {
         }
     }
 
-    /// Runs the actions and writes what they leave; false when they want it left out.
-    async fn store(&self, at: At, facts: &Facts<'_>, at_once: bool) -> Result<bool, String> {
+    /// Runs the actions, takes a volume's snapshot, and writes what is left; none when an action wants
+    /// it left out.
+    async fn store(
+        &self,
+        at: At,
+        facts: &Facts<'_>,
+        frozen: Option<&Frozen>,
+    ) -> Result<Option<Taken>, String> {
+        if self.over.is_cancelled() {
+            return Err(ENDED.to_owned());
+        }
         let resource = self.resource(at);
         let mut object: Value =
             serde_json::from_slice(facts.raw).map_err(|error| error.to_string())?;
-        if let Value::Object(fields) = &mut object {
-            let api_version = || Value::String(resource.api_version());
-            fields.entry("apiVersion").or_insert_with(api_version);
-            let kind = || Value::String(resource.kind.clone());
-            fields.entry("kind").or_insert_with(kind);
-        }
+        say_kind(resource, &mut object);
         for action in self.actions_for(resource) {
             if !action.concerns(facts) {
                 continue;
             }
-            let executed = action
-                .execute(object, &self.backup)
-                .await
-                .map_err(|refused| format!("{}: {refused}", action.name()))?;
+            let executed = tokio::select! {
+                executed = action.execute(object, &self.backup) => executed,
+                () = self.over.cancelled() => return Err(ENDED.to_owned()),
+            };
+            let executed = executed.map_err(|refused| format!("{}: {refused}", action.name()))?;
             object = executed.object;
+            if !executed.operation_id.is_empty() {
+                self.operation(
+                    at,
+                    facts,
+                    action.name(),
+                    executed.operation_id,
+                    executed.post_operation,
+                );
+            }
             let insisted = take_annotation(&mut object, annotation::BACKUP_MUST_INCLUDE);
             for related in executed.related {
-                if !self.bring(&related, insisted, at_once).await {
+                if !self.bring(&related, insisted, frozen).await {
                     return Err(format!(
                         "{} {} could not be backed up",
                         related.group_resource,
@@ -398,18 +441,74 @@ impl Run {
             }
         }
         if take_annotation(&mut object, annotation::SKIP_FROM_BACKUP) {
-            return Ok(false);
+            return Ok(None);
         }
+        let taken = if is_volumes(resource) {
+            self.snapshot(&object).await?
+        } else {
+            Taken::Nobody
+        };
         let body = bowline_api::json::to_vec(&object).map_err(|error| error.to_string())?;
-        let (namespace, name) = (facts.namespace(), facts.name());
-        let paths = paths(resource, &facts.api_version(), &namespace, &name);
+        // An action may have given it another place.
+        let (namespace, name) = (
+            text(&object, "/metadata/namespace"),
+            text(&object, "/metadata/name"),
+        );
+        let paths = paths(resource, &facts.api_version(), namespace, name);
         let stored = self.sink.add(&paths, &body).await;
         stored.map_err(|Closed| "the archive could not be stored".to_owned())?;
-        Ok(true)
+        if taken != Taken::Nobody {
+            self.taken(name, frozen);
+        }
+        Ok(Some(taken))
+    }
+
+    /// A plugin goes on working for an object.
+    fn operation(
+        &self,
+        at: At,
+        facts: &Facts<'_>,
+        action: &str,
+        id: String,
+        post_operation: Vec<Related>,
+    ) {
+        let now = Time(jiff::Timestamp::now());
+        let item = Related::new(
+            &self.resource(at).group_resource(),
+            &facts.namespace(),
+            &facts.name(),
+        );
+        let items = post_operation.into_iter().map(Related::identifier);
+        let operation = BackupOperation {
+            spec: BackupOperationSpec {
+                backup_name: self.backup.name_any(),
+                backup_uid: self.backup.uid().unwrap_or_default(),
+                backup_item_action: action.to_owned(),
+                resource_identifier: item.identifier(),
+                operation_id: id,
+                post_operation_items: Some(items.collect()).filter(|i: &Vec<_>| !i.is_empty()),
+                ..BackupOperationSpec::default()
+            },
+            status: OperationStatus {
+                phase: Some(OperationPhase::New),
+                created: Some(now),
+                ..OperationStatus::default()
+            },
+            ..BackupOperation::default()
+        };
+        let operations = self.operations.lock();
+        let mut operations = operations.unwrap_or_else(PoisonError::into_inner);
+        operations.push(operation);
+    }
+
+    /// What plugins go on with.
+    pub(super) fn operations(&self) -> Vec<BackupOperation> {
+        let operations = self.operations.lock();
+        operations.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sees to it that an object that another one needs is in the backup too.
-    async fn bring(&self, related: &Related, insisted: bool, at_once: bool) -> Fine {
+    async fn bring(&self, related: &Related, insisted: bool, frozen: Option<&Frozen>) -> Fine {
         let Related {
             group_resource,
             namespace,
@@ -426,14 +525,16 @@ impl Run {
         if !insisted && self.tracker.is_claimed(at, namespace, name) {
             return true;
         }
-        if !insisted && !at_once && self.will_be_listed(at, namespace) {
+        let comes_later =
+            self.will_be_listed(at, namespace) || self.waits_for_pods(self.resource(at));
+        if !insisted && frozen.is_none() && comes_later {
             self.tracker.expect(at, namespace, name);
             return true;
         }
-        self.fetch(at, namespace, name, insisted, at_once).await
+        self.fetch(at, namespace, name, insisted, frozen).await
     }
 
-    fn will_be_listed(&self, at: At, namespace: &str) -> bool {
+    pub(super) fn will_be_listed(&self, at: At, namespace: &str) -> bool {
         let resource = self.resource(at);
         let place = resource.namespaced.then_some(namespace);
         self.selection.collects(resource)
@@ -442,16 +543,16 @@ impl Run {
     }
 
     /// Reads an object and takes it on.
-    async fn fetch(
+    pub(super) async fn fetch(
         &self,
         at: At,
         namespace: &str,
         name: &str,
         insisted: bool,
-        at_once: bool,
+        frozen: Option<&Frozen>,
     ) -> Fine {
         match self.read(at, namespace, name).await {
-            Ok(Some(raw)) => self.object(at, raw, insisted, at_once).await,
+            Ok(Some(raw)) => self.object(at, raw, insisted, frozen).await,
             Ok(None) => {
                 let about = self.place(at, namespace, name);
                 let why = "Additional item was not found in Kubernetes API, can't back it up";
@@ -519,13 +620,13 @@ impl Run {
             self.block(at, found).await;
         } else {
             for raw in found {
-                self.object(at, raw, false, false).await;
+                self.object(at, raw, false, None).await;
             }
         }
     }
 
     /// Whether a list would have brought it.
-    fn is_selected(&self, at: At, namespace: &str, raw: &[u8]) -> bool {
+    pub(super) fn is_selected(&self, at: At, namespace: &str, raw: &[u8]) -> bool {
         let labels = Facts::of(raw).map(|facts| facts.labels());
         let resource = self.resource(at);
         let place = resource.namespaced.then_some(namespace);
@@ -535,11 +636,17 @@ impl Run {
 
     /// After the lists: what was expected of them and did not come, namespaces, definitions.
     pub(super) async fn rest(&self, live: &[LiveNamespace]) {
-        stream::iter(self.tracker.missing())
-            .for_each_concurrent(PARALLEL_ITEMS, |(at, namespace, name)| async move {
-                self.fetch(at, &namespace, &name, false, false).await;
-            })
-            .await;
+        loop {
+            let missing = self.tracker.missing();
+            if missing.is_empty() {
+                break;
+            }
+            stream::iter(missing)
+                .for_each_concurrent(PARALLEL_ITEMS, |(at, namespace, name)| async move {
+                    self.fetch(at, &namespace, &name, false, None).await;
+                })
+                .await;
+        }
         self.namespaces(live).await;
         self.definitions().await;
     }
@@ -563,9 +670,9 @@ impl Run {
                 // One that came into being meanwhile is taken too. One that is not there at all is
                 // none of ours: a cluster may keep objects of a namespace longer than itself.
                 if live.iter().any(|ns| ns.name == namespace) {
-                    self.fetch(at, "", &namespace, false, false).await;
+                    self.fetch(at, "", &namespace, false, None).await;
                 } else if let Ok(Some(raw)) = self.read(at, "", &namespace).await {
-                    self.object(at, raw, false, false).await;
+                    self.object(at, raw, false, None).await;
                 }
             })
             .await;
@@ -589,7 +696,7 @@ impl Run {
             let name = resource.group_resource();
             match self.read(at, "", &name).await {
                 Ok(Some(raw)) => {
-                    self.object(at, raw, false, false).await;
+                    self.object(at, raw, false, None).await;
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -606,6 +713,16 @@ impl Run {
         self.sink.flush().await?;
         self.sink.close();
         Ok(())
+    }
+}
+
+/// Says in an object what it is: in lists they do not.
+pub(super) fn say_kind(resource: &Resource, object: &mut Value) {
+    if let Value::Object(fields) = object {
+        let api_version = || Value::String(resource.api_version());
+        fields.entry("apiVersion").or_insert_with(api_version);
+        let kind = || Value::String(resource.kind.clone());
+        fields.entry("kind").or_insert_with(kind);
     }
 }
 

@@ -4,19 +4,15 @@ use std::sync::Arc;
 
 use tokio::{sync::mpsc, task::JoinSet};
 
-use super::{
-    block::Member,
-    item::{At, Run},
-    pod_volumes::Decided,
-};
+use super::{block::Member, item::Run, pod_volumes::Decided};
 use crate::log::About;
 
 /// Something that is done beside the lists.
 pub(super) enum Later {
     /// A pod that is in the archive; its volumes are to be copied.
     Pod(Box<Decided>),
-    /// Pods with hooks, of which some have volumes to copy: the whole block.
-    Block(At, Vec<Member>),
+    /// Objects of which some have volumes to copy: the whole block.
+    Block(Vec<Member>),
 }
 
 /// What there is to do later, and what is being done. It ends when this is dropped.
@@ -68,7 +64,7 @@ impl Queue {
         self.tasks.spawn(async move {
             match later {
                 Later::Pod(decided) => run.begin_beside(&decided).await,
-                Later::Block(pods, members) => run.together(pods, members).await,
+                Later::Block(members) => run.together(members).await,
             }
         });
     }

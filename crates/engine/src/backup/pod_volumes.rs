@@ -20,6 +20,7 @@ use super::{
     choose::{self, Choice, Known, Rules, Verdict},
     item::Run,
     later::Later,
+    snapshots::{Snapshots, is_volumes},
     track::key,
     volume_info::Ledger,
 };
@@ -70,7 +71,10 @@ pub(super) struct Volumes {
     copier: Option<Arc<dyn PodVolumes>>,
     policies: Option<Arc<Policies>>,
     by_default: bool,
-    with_snapshots: bool,
+    pub(super) with_snapshots: bool,
+    /// Whether the data of snapshots is to be moved.
+    pub(super) moves_data: bool,
+    pub(super) snapshots: Option<Arc<dyn Snapshots>>,
     ledger: Mutex<Ledger>,
     /// The copy of each claim. Locked while it is decided who copies: of pods that share one, the
     /// next is asked when the first could not.
@@ -89,6 +93,8 @@ impl Volumes {
             policies: job.policies.clone(),
             by_default: spec.default_volumes_to_fs_backup == Some(true),
             with_snapshots: spec.snapshot_volumes != Some(false),
+            moves_data: spec.snapshot_move_data == Some(true),
+            snapshots: job.snapshots.clone(),
             ledger: Mutex::default(),
             taken: Mutex::default(),
             begun: Semaphore::new(BEGUN),
@@ -105,12 +111,12 @@ impl Volumes {
     }
 
     /// The policies, if they are about volumes.
-    fn policies(&self) -> Option<&Policies> {
+    pub(super) fn policies(&self) -> Option<&Policies> {
         let policies = self.policies.as_deref();
         policies.filter(|policies| !policies.volume_policies.is_empty())
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -149,7 +155,7 @@ impl Run {
         if !resource.group.is_empty() {
             return;
         }
-        let is_volume = resource.plural == VOLUMES;
+        let is_volume = is_volumes(resource);
         let is_claim = resource.plural == CLAIMS && self.volumes.policies().is_some();
         if !is_volume && !is_claim {
             return;
@@ -188,6 +194,15 @@ impl Run {
         } else {
             Vec::new()
         };
+        // Snapshots of this pod's volumes may come before its copies.
+        let namespace = text(&pod, "/metadata/namespace");
+        for claim in choices
+            .iter()
+            .filter(|c| c.by_pod)
+            .filter_map(|c| c.claim.as_ref())
+        {
+            self.volumes.ledger().by_pod(&key(namespace, &claim.name));
+        }
         Decided { pod, choices }
     }
 
@@ -218,7 +233,12 @@ impl Run {
         known
     }
 
-    async fn find(&self, kind: &str, namespace: &str, name: &str) -> Result<Value, String> {
+    pub(super) async fn find(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Value, String> {
         let not_found = || format!("{kind} {name:?} not found");
         let at = self.position(kind).ok_or_else(not_found)?;
         let raw = self.read(at, namespace, name).await;
@@ -245,9 +265,6 @@ impl Run {
             let claim = claim.map(|claim| key(namespace, &claim.name));
             if let Some(claim) = &claim {
                 let mut ledger = self.volumes.ledger();
-                if choice.by_pod {
-                    ledger.by_pod(claim);
-                }
                 match &choice.verdict {
                     Verdict::Copy => {}
                     Verdict::Out => ledger.out(claim, name),
@@ -403,9 +420,12 @@ impl Run {
             }
         }
         let volumes = &self.volumes;
-        let info = volumes
-            .ledger()
-            .info(&copies, volumes.policies(), volumes.with_snapshots);
+        let info = volumes.ledger().info(
+            &self.records(),
+            &copies,
+            volumes.policies(),
+            volumes.with_snapshots,
+        );
         (copies, info)
     }
 }

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bowline_api::{
-    files::{BackupMethod, BackupVolumeInfo, PodVolumeInfo, PvInfo, VolumeResult},
+    files::{
+        BackupMethod, BackupVolumeInfo, NativeSnapshotInfo, PodVolumeInfo, PvInfo, Snapshot,
+        SnapshotPhase, VolumeResult,
+    },
     names::annotation,
     v1::{DataPathPhase, PodVolumeBackup},
 };
@@ -106,17 +109,36 @@ impl Ledger {
         self.copied.insert(claim.to_owned());
     }
 
-    /// The file: volumes that were left out, then those whose files were copied.
+    /// Whether a snapshot is wanted of a volume in the archive.
+    pub(super) fn wants_snapshot(
+        &self,
+        name: &str,
+        policies: Option<&Policies>,
+        with_snapshots: bool,
+    ) -> bool {
+        let Some(volume) = self.volumes.get(name) else {
+            return false;
+        };
+        let claim = volume.claim_key();
+        self.decide(volume, claim.as_deref(), policies, with_snapshots)
+            .1
+    }
+
+    /// The file: volumes that were left out, then those with snapshots, then those whose files were
+    /// copied.
     pub(super) fn info(
         &self,
+        snapshots: &[Snapshot],
         copies: &[PodVolumeBackup],
         policies: Option<&Policies>,
         with_snapshots: bool,
     ) -> Vec<BackupVolumeInfo> {
         let skipped = self.volumes.iter().filter_map(|(name, volume)| {
-            let claim = volume.claim.as_ref();
-            let claim = claim.map(|(namespace, name)| key(namespace, name));
-            if claim.as_ref().is_some_and(|c| self.copied.contains(c)) {
+            let claim = volume.claim_key();
+            let is_taken = |snapshot: &Snapshot| snapshot.spec.persistent_volume_name == *name;
+            if claim.as_ref().is_some_and(|c| self.copied.contains(c))
+                || snapshots.iter().any(is_taken)
+            {
                 return None;
             }
             let mut info = volume.entry(name);
@@ -130,17 +152,21 @@ impl Ledger {
             .iter()
             .filter_map(|(name, volume)| Some((volume.claim.as_ref()?, (name, volume))))
             .collect();
+        let taken = snapshots
+            .iter()
+            .map(|snapshot| snapshot_entry(snapshot, &self.volumes));
         let copied = copies.iter().map(|copy| entry(copy, &bound));
-        skipped.chain(copied).collect()
+        skipped.chain(taken).chain(copied).collect()
     }
 
-    fn reasons(
+    /// What policies say of a volume, and whether a snapshot of it is wanted.
+    fn decide(
         &self,
         volume: &Volume,
         claim: Option<&str>,
         policies: Option<&Policies>,
         with_snapshots: bool,
-    ) -> String {
+    ) -> (Option<ActionType>, bool) {
         let facts = match claim.and_then(|claim| self.claims.get(claim)) {
             Some(of_claim) => VolumeFacts {
                 pvc_labels: of_claim.pvc_labels.clone(),
@@ -159,6 +185,17 @@ impl Ledger {
             Some(action) => action == ActionType::Snapshot,
             None => with_snapshots && !by_pod,
         };
+        (action, wanted)
+    }
+
+    fn reasons(
+        &self,
+        volume: &Volume,
+        claim: Option<&str>,
+        policies: Option<&Policies>,
+        with_snapshots: bool,
+    ) -> String {
+        let (action, wanted) = self.decide(volume, claim, policies, with_snapshots);
         let mut reasons = BTreeMap::new();
         if action == Some(ActionType::Skip) && claim.is_some() {
             reasons.insert(ANY, BY_POLICY);
@@ -172,6 +209,35 @@ impl Ledger {
             .map(|(approach, reason)| format!("{approach}: {reason};"))
             .collect()
     }
+}
+
+/// The entry of a snapshot.
+fn snapshot_entry(snapshot: &Snapshot, volumes: &BTreeMap<String, Volume>) -> BackupVolumeInfo {
+    let Snapshot { spec, status, .. } = snapshot;
+    let name = &spec.persistent_volume_name;
+    let mut info = match volumes.get(name) {
+        Some(volume) => volume.entry(name),
+        None => BackupVolumeInfo {
+            pv_name: Some(name.clone()),
+            ..BackupVolumeInfo::default()
+        },
+    };
+    let phase = status.phase.clone().unwrap_or_default();
+    info.backup_method = Some(BackupMethod::NativeSnapshot);
+    info.result = Some(if phase == SnapshotPhase::Completed {
+        VolumeResult::Succeeded
+    } else {
+        VolumeResult::Failed
+    });
+    info.native_snapshot_info = Some(NativeSnapshotInfo {
+        snapshot_handle: status.provider_snapshot_id.clone().unwrap_or_default(),
+        volume_type: spec.volume_type.clone(),
+        volume_az: spec.volume_az.clone().unwrap_or_default(),
+        iops: spec.volume_iops.unwrap_or_default().to_string(),
+        phase: phase.as_str().to_owned(),
+        ..NativeSnapshotInfo::default()
+    });
+    info
 }
 
 /// The entry of a copy. `bound` are volumes by their claims.
@@ -222,6 +288,11 @@ fn entry(
 }
 
 impl Volume {
+    fn claim_key(&self) -> Option<String> {
+        let claim = self.claim.as_ref();
+        claim.map(|(namespace, name)| key(namespace, name))
+    }
+
     fn entry(&self, name: &str) -> BackupVolumeInfo {
         let claim = self.claim.as_ref();
         BackupVolumeInfo {
@@ -258,7 +329,7 @@ mod tests {
         policies: Option<&Policies>,
         with_snapshots: bool,
     ) -> Vec<(String, String)> {
-        let info = ledger.info(&[], policies, with_snapshots);
+        let info = ledger.info(&[], &[], policies, with_snapshots);
         let text = |text: Option<String>| text.unwrap_or_default();
         info.into_iter()
             .map(|info| (text(info.pv_name), text(info.skipped_reason)))
@@ -281,7 +352,7 @@ mod tests {
             "skippedReason": "podvolume: opted out due to annotation in pod web-8b98795bf-vv5l5;volumeSnapshot: no applicable volumesnapshotter found;",
             "pvInfo": {"reclaimPolicy": "Retain", "labels": null},
         }]);
-        let info = serde_json::to_value(ledger.info(&[], None, true)).unwrap();
+        let info = serde_json::to_value(ledger.info(&[], &[], None, true)).unwrap();
         assert_eq!(info, expected);
     }
 
@@ -352,7 +423,7 @@ mod tests {
             copy(json!({}), "Failed"),
             copy(json!({"velero.io/pvc-name": "elsewhere"}), "Canceled"),
         ];
-        let info = serde_json::to_value(ledger.info(&copies, None, true)).unwrap();
+        let info = serde_json::to_value(ledger.info(&[], &copies, None, true)).unwrap();
         assert_eq!(
             info[0],
             json!({

@@ -18,7 +18,7 @@ mod service_account;
 mod storage_class;
 mod webhooks;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bowline_api::v1::Restore;
@@ -43,6 +43,8 @@ pub struct Executed {
     pub operation_id: String,
     /// Wait until the related items are ready; plugins ask for that.
     pub wait_for_related: bool,
+    /// How long; none for as long as anything may take.
+    pub ready_timeout: Option<Duration>,
 }
 
 impl From<Value> for Executed {
@@ -72,6 +74,12 @@ pub trait RestoreItemAction: Send + Sync {
         pristine: &Value,
         restore: &Restore,
     ) -> Result<Executed, Refused>;
+
+    /// Whether items that it asked for are ready.
+    async fn are_ready(&self, items: &[Related], restore: &Restore) -> Result<bool, Refused> {
+        let _ = (items, restore);
+        Ok(true)
+    }
 }
 
 /// What the built-in actions know of the cluster and of the restore.

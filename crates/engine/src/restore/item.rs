@@ -33,6 +33,7 @@ use super::{
     plan::{DEFINITIONS, Item},
     pod_volume::{Filling, PodVolume, PodVolumes},
     select::Selection,
+    snapshots::Snapshots,
     spool::Spool,
     track::{Claim, Done, Key, Tracker},
     volume::{self, Fate},
@@ -44,6 +45,8 @@ use crate::{
     progress::Progress,
 };
 
+/// How often it is asked whether what an action needs is ready.
+const READY: std::time::Duration = std::time::Duration::from_secs(1);
 /// How often a definition is looked at until it can be used.
 const POLL: std::time::Duration = std::time::Duration::from_millis(100);
 /// A status that somebody else changed meanwhile is written again, so many times.
@@ -66,6 +69,10 @@ pub(super) struct Run {
     pub(super) volumes: HashMap<String, BackupVolumeInfo>,
     /// How the volumes of pods come back.
     pub(super) pod_volumes: PodVolumes,
+    /// Makes volumes of snapshots.
+    pub(super) snapshots: Option<Arc<dyn Snapshots>>,
+    /// Volumes that have another name now.
+    pub(super) renamed: Mutex<HashMap<String, String>>,
     /// Volumes of pods that somebody fills now.
     pub(super) fillings: Mutex<Vec<Filling>>,
     pub(super) tracker: Tracker,
@@ -250,13 +257,14 @@ impl Run {
                 self.plan(|| Planned::skip(key, "it is a mirror pod"));
                 return Err(End::SKIPPED);
             }
-            "persistentvolumes" => self.volume(key, &mut object)?,
+            "persistentvolumes" => self.volume(key, &mut object).await?,
             _ => {}
         }
         let status = existing::reset(&mut object);
         let (mut object, mut clean) = self.act(key, object, &pristine).await?;
         if &*key.kind == "persistentvolumeclaims" {
             volume::free_claim(&mut object, |volume| self.is_anew(volume));
+            self.follow(&mut object);
         }
         if let Some(modifiers) = &self.modifiers {
             for why in modifiers.apply(&key.kind, &mut object) {
@@ -291,19 +299,14 @@ impl Run {
     }
 
     /// A volume that comes back as it was, or the end of it.
-    fn volume(&self, key: &Key, volume: &mut Value) -> Result<(), End> {
+    async fn volume(&self, key: &Key, volume: &mut Value) -> Result<(), End> {
         let copied =
             |namespace: &str, name: &str| self.pod_volumes.copies.has_claim(namespace, name);
-        match volume::fate(volume, self.volumes.get(&*key.name), copied) {
+        let snapshots = self.snapshots.as_ref();
+        let has_snapshot = snapshots.is_some_and(|snapshots| snapshots.has(&key.name));
+        match volume::fate(volume, self.volumes.get(&*key.name), has_snapshot, copied) {
             Fate::AsIs => {
-                let claimed = volume["spec"]["claimRef"]["namespace"]
-                    .as_str()
-                    .map(str::to_owned);
-                if let Some(namespace) = claimed.filter(|ns| self.selection.is_mapped(ns)) {
-                    let target = self.selection.target(&namespace);
-                    volume["spec"]["claimRef"]["namespace"] = Value::String(target.to_owned());
-                }
-                volume::unbind(volume);
+                self.unbind(volume);
                 Ok(())
             }
             Fate::Anew(why) => {
@@ -312,14 +315,7 @@ impl Run {
                 self.plan(|| Planned::skip(key, &format!("its claim gets a new volume: {why}")));
                 Err(End::SKIPPED)
             }
-            Fate::Snapshot => {
-                let why = format!(
-                    "error executing PVAction for {}: native snapshots are not restored by this version",
-                    id(key)
-                );
-                self.fail(key, &why);
-                Err(End::FAILED)
-            }
+            Fate::Snapshot => self.restore_snapshot(key, volume).await,
         }
     }
 
@@ -367,11 +363,44 @@ impl Run {
             }
             object = executed.object;
             let must = take_annotation(&mut object, annotation::RESTORE_MUST_INCLUDE);
-            for related in executed.related {
-                clean &= self.bring(key, &related, must).await;
+            for related in &executed.related {
+                clean &= self.bring(key, related, must).await;
+            }
+            if executed.wait_for_related && !executed.related.is_empty() && !self.is_dry() {
+                clean &= self
+                    .wait_for(
+                        key,
+                        action.as_ref(),
+                        &executed.related,
+                        executed.ready_timeout,
+                    )
+                    .await;
             }
         }
         Ok((object, clean))
+    }
+
+    /// Waits until what an action asked for is ready; the object goes on in any case.
+    async fn wait_for(
+        &self,
+        key: &Key,
+        action: &dyn RestoreItemAction,
+        items: &[Related],
+        limit: Option<std::time::Duration>,
+    ) -> Clean {
+        let until = Instant::now() + limit.unwrap_or(self.settings.resource_timeout);
+        let why = loop {
+            match action.are_ready(items, &self.restore).await {
+                Ok(true) => return true,
+                Ok(false) if Instant::now() < until => tokio::time::sleep(READY).await,
+                Ok(false) => break "timed out waiting for the condition".to_owned(),
+                Err(refused) => break refused.to_string(),
+            }
+        };
+        self.fail(
+            key,
+            &format!("error verifying additional items are ready to use: {why}"),
+        )
     }
 
     async fn bring(&self, asker: &Key, related: &Related, must: bool) -> Clean {
@@ -688,7 +717,7 @@ impl Run {
         About::object(&key.kind, &key.namespace, &key.name)
     }
 
-    fn note(&self, level: Level, text: &str, key: &Key) {
+    pub(super) fn note(&self, level: Level, text: &str, key: &Key) {
         self.log.write(level, text, &self.about(key));
     }
 
@@ -697,7 +726,7 @@ impl Run {
         false
     }
 
-    fn fail(&self, key: &Key, why: &str) -> Clean {
+    pub(super) fn fail(&self, key: &Key, why: &str) -> Clean {
         self.log.told(Level::Error, why, &self.about(key));
         false
     }
@@ -715,7 +744,7 @@ fn kind_of(object: &Value) -> String {
 }
 
 /// How messages name an object.
-fn id(key: &Key) -> String {
+pub(super) fn id(key: &Key) -> String {
     if key.namespace.is_empty() {
         format!("{}/{}", key.kind, key.name)
     } else {

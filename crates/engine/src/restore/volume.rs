@@ -24,11 +24,13 @@ pub(super) enum Fate {
     Snapshot,
 }
 
-/// Decides by what the backup says of the volume. Old backups say nothing: then `copied` knows whether
-/// there is a copy of a claim's files, by namespace and name.
+/// Decides by what the backup says of the volume. Old backups say nothing: then it matters whether
+/// there is a snapshot of it, and `copied` knows whether there is a copy of a claim's files, by
+/// namespace and name.
 pub(super) fn fate(
     volume: &Value,
     info: Option<&BackupVolumeInfo>,
+    has_snapshot: bool,
     copied: impl FnOnce(&str, &str) -> bool,
 ) -> Fate {
     match info.and_then(|info| info.backup_method.as_ref()) {
@@ -40,6 +42,9 @@ pub(super) fn fate(
             return Fate::Anew("a CSI snapshot becomes a new volume");
         }
         _ => {}
+    }
+    if info.is_none() && has_snapshot {
+        return Fate::Snapshot;
     }
     let claim = &volume["spec"]["claimRef"];
     let of_claim = |key: &str| claim[key].as_str().unwrap_or_default();
@@ -100,7 +105,7 @@ mod tests {
         };
         let is_anew = |fate| matches!(fate, Fate::Anew(_));
         fn fate(volume: &Value, info: Option<&BackupVolumeInfo>) -> Fate {
-            super::fate(volume, info, |_, _| false)
+            super::fate(volume, info, false, |_, _| false)
         }
         assert_eq!(fate(&volume("Retain"), None), Fate::AsIs);
         assert!(is_anew(fate(&volume("Delete"), None)));
@@ -131,9 +136,11 @@ mod tests {
             skipped: true,
             ..BackupVolumeInfo::default()
         };
-        assert_eq!(fate(&volume, None, copied), Fate::Anew(FILES));
-        assert_eq!(fate(&volume, None, |_, _| false), Fate::AsIs);
-        assert_eq!(fate(&volume, Some(&skipped), copied), Fate::AsIs);
+        assert_eq!(fate(&volume, None, false, copied), Fate::Anew(FILES));
+        assert_eq!(fate(&volume, None, false, |_, _| false), Fate::AsIs);
+        assert_eq!(fate(&volume, Some(&skipped), false, copied), Fate::AsIs);
+        assert_eq!(fate(&volume, None, true, copied), Fate::Snapshot);
+        assert_eq!(fate(&volume, Some(&skipped), true, copied), Fate::AsIs);
     }
 
     #[test]

@@ -3,10 +3,12 @@ use std::{collections::BTreeMap, io::Read, sync::Arc};
 use bowline_api::v1::{Backup, BackupSpec};
 use bowline_apiserver::ApiServer;
 use bowline_engine::{
+    action::{ItemBlockAction, Refused, Related},
     backup::{self, Job, Outcome, PodVolumes, Settings},
+    discovery::Resource,
     hooks::{Exec, Output},
     log::{Level, Log, Written},
-    progress::Progress,
+    object::Facts,
 };
 use bowline_vault::archive::write;
 use futures::TryStreamExt;
@@ -77,7 +79,7 @@ pub(crate) struct Made {
     pub(crate) entries: BTreeMap<String, Value>,
     pub(crate) outcome: Outcome,
     pub(crate) log: Written,
-    progress: (u64, u64),
+    pub(crate) progress: (u64, u64),
 }
 
 async fn back_up(server: &ApiServer, spec: Value) -> Made {
@@ -94,21 +96,41 @@ pub(crate) async fn back_up_volumes(
     exec: Arc<dyn Exec>,
     pod_volumes: Option<Arc<dyn PodVolumes>>,
 ) -> Made {
+    back_up_job(server, spec, |job| {
+        job.exec = exec;
+        job.pod_volumes = pod_volumes;
+    })
+    .await
+}
+
+/// A backup to make.
+pub(crate) fn job(server: &ApiServer, spec: Value) -> Job {
     let spec: BackupSpec = serde_json::from_value(spec).unwrap();
-    let progress = Arc::new(Progress::default());
-    let log = Log::new("backup", "velero/b", Level::Debug);
-    let job = Job {
+    Job {
         client: Client::new(server.clone(), "default"),
+        discovery: None,
         backup: Arc::new(Backup::new("velero", "b", spec)),
         policies: None,
         actions: Vec::new(),
-        exec,
-        pod_volumes,
+        block_actions: Vec::new(),
+        exec: Arc::new(Script::default()),
+        pod_volumes: None,
+        snapshots: None,
         settings: Settings::default(),
-        progress: Arc::clone(&progress),
-        log: log.clone(),
+        progress: Arc::default(),
+        log: Log::new("backup", "velero/b", Level::Debug),
         cancel: CancellationToken::new(),
-    };
+    }
+}
+
+pub(crate) async fn back_up_job(
+    server: &ApiServer,
+    spec: Value,
+    change: impl FnOnce(&mut Job),
+) -> Made {
+    let mut job = job(server, spec);
+    change(&mut job);
+    let (progress, log) = (Arc::clone(&job.progress), job.log.clone());
     let (writer, stream) = write::stream();
     let bytes = stream.try_fold(Vec::new(), |mut all, piece| async move {
         all.extend_from_slice(&piece);
@@ -165,6 +187,51 @@ impl Made {
     }
 }
 
+/// Says that all ConfigMaps belong to one, and keeps what it was shown.
+#[derive(Default)]
+struct Circle(std::sync::Mutex<Vec<Value>>);
+
+#[async_trait::async_trait]
+impl ItemBlockAction for Circle {
+    fn name(&self) -> &str {
+        "example.com/circle"
+    }
+    fn applies_to(&self, resource: &Resource) -> bool {
+        resource.plural == "configmaps"
+    }
+    fn concerns(&self, _: &Facts<'_>) -> bool {
+        true
+    }
+    async fn related(&self, object: &Value, _: &Backup) -> Result<Vec<Related>, Refused> {
+        self.0.lock().unwrap().push(object.clone());
+        Ok(vec![Related::new("configmaps", "shop", "middle")])
+    }
+}
+
+#[tokio::test]
+async fn actions_are_shown_objects_that_say_what_they_are() {
+    let maps = ["a", "middle", "z"].map(|name| config_map("shop", name, json!({})));
+    let server = cluster(&maps).await;
+    let circle = Arc::new(Circle::default());
+    let action = Arc::clone(&circle);
+    let made = back_up_job(&server, json!({"includedNamespaces": ["shop"]}), |job| {
+        job.block_actions = vec![action];
+    })
+    .await;
+    assert_eq!(made.log.errors, 0);
+    let stored = "resources/configmaps/namespaces/shop/";
+    let stored = made.paths().into_iter().filter(|p| p.starts_with(stored));
+    assert_eq!(stored.count(), 3);
+    let shown = circle.0.lock().unwrap();
+    assert_eq!(shown.len(), 3, "each once: {shown:?}");
+    for object in &*shown {
+        assert_eq!(
+            (&object["apiVersion"], &object["kind"]),
+            (&json!("v1"), &json!("ConfigMap"))
+        );
+    }
+}
+
 fn config_map(namespace: &str, name: &str, labels: Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "<&>"},
@@ -172,7 +239,7 @@ fn config_map(namespace: &str, name: &str, labels: Value) -> Value {
     })
 }
 
-fn app() -> Vec<Value> {
+pub(crate) fn app() -> Vec<Value> {
     vec![
         json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "shop", "name": "web"},
@@ -329,7 +396,7 @@ async fn an_ordered_name_that_is_missing_is_a_warning() {
     );
 }
 
-fn hooked(name: &str, annotations: Value, claim: &str) -> Value {
+pub(crate) fn hooked(name: &str, annotations: Value, claim: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"namespace": "shop", "name": name, "annotations": annotations},
@@ -364,6 +431,9 @@ async fn pods_that_share_a_volume_are_frozen_together() {
         ),
         (Some(4), None)
     );
+    let windows = made.log.results.hook_windows.unwrap().pods;
+    let pods: Vec<&str> = windows.iter().map(|window| window.pod.as_str()).collect();
+    assert_eq!(pods, ["db-0", "db-1"], "and no pod without hooks");
     for path in [
         "pods/namespaces/shop/db-0",
         "pods/namespaces/shop/db-1",

@@ -4,3 +4,4 @@
 mod backup;
 mod pod_volumes;
 mod restore;
+mod snapshots;

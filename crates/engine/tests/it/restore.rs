@@ -107,6 +107,7 @@ async fn job_with(
         actions: action::built_in(&cluster).await.unwrap(),
         volumes: Vec::new(),
         pod_volumes,
+        snapshots: None,
         settings: Settings {
             priorities: Priorities::default(),
             versions: None,

@@ -5,11 +5,16 @@
 //! objects: one that says `InProgress` and is not ours is taken up where the bucket says it is.
 
 mod copies;
+mod finalize;
 mod queue;
 mod run;
+mod snapshots;
+mod tracked;
+mod uploads;
+mod waiting;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -76,8 +81,13 @@ pub async fn run(ctx: Arc<Context>) {
 
 /// Does what all backups together call for.
 async fn look(ctx: &Arc<Context>, backups: &[Arc<Backup>], runs: &mut Runs) -> Result<()> {
+    let names: HashSet<String> = backups.iter().map(|backup| backup.name_any()).collect();
+    runs.keep(&names);
     let mut waiting = Vec::new();
     for backup in backups {
+        if is_unwanted(backup) {
+            runs.cancel(&backup.name_any());
+        }
         if is_after(backup) {
             // Its objects are copied: it is in nobody's way.
             start(ctx, runs, &backup.name_any());
@@ -134,7 +144,16 @@ async fn look(ctx: &Arc<Context>, backups: &[Arc<Backup>], runs: &mut Runs) -> R
 /// Gives a backup a task of its own.
 fn start(ctx: &Arc<Context>, runs: &mut Runs, name: &str) {
     let (ctx, owned) = (Arc::clone(ctx), name.to_owned());
-    runs.start(name, |_| async move { run::backup(&ctx, &owned).await });
+    runs.start(name, |cancel| async move {
+        run::backup(&ctx, &owned, cancel).await
+    });
+}
+
+/// Whether somebody wants it deleted, whatever it is at.
+fn is_unwanted(backup: &Backup) -> bool {
+    let status = backup.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_ref());
+    backup.metadata.deletion_timestamp.is_some() || phase == Some(&BackupPhase::Deleting)
 }
 
 /// Whether the objects are copied and something is left to do.

@@ -3,13 +3,17 @@
 //! The order matters. The request says `InProgress` and the backup `Deleting` before anything goes;
 //! the backup's object goes last, and only when everything else is gone: as long as there is
 //! something left to delete, there is an object that says so. Each step can be repeated, so a
-//! request that a dead server left `InProgress` is simply taken up again.
+//! request that a dead server left `InProgress` is simply taken up again. A backup that is still being
+//! made is given up first: its phase says that it is to go.
 
 pub mod actions;
 
 mod contents;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use bowline_api::{
     names::{label, label_value},
@@ -18,15 +22,21 @@ use bowline_api::{
         BackupStorageLocationPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase,
     },
 };
+use bowline_engine::discovery::{Discovery, Versions};
+use bowline_plugin::kinds::Kind;
 use bowline_vault::Bucket;
 use jiff::{SignedDuration, Timestamp};
 use kube::{ResourceExt, runtime::controller::Action};
 
 use super::{AGAIN, Reconciler, at};
-use crate::{Context, Error, Result, context::Running};
+use crate::{Context, Error, Result, context::Running, plugins};
 
 /// The controller's name.
 pub const NAME: &str = "backup-deletion";
+
+/// How long a plugin may take for one call, so that it does not hold up all deletions. What it did not
+/// do keeps the backup from being deleted, and can be asked for again.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// How long an answered request is kept.
 const KEPT: SignedDuration = SignedDuration::from_hours(24);
@@ -72,6 +82,56 @@ fn next(request: &DeleteBackupRequest, now: Timestamp) -> Step {
 
 fn phase(request: &DeleteBackupRequest) -> Option<&Phase> {
     request.status.as_ref()?.phase.as_ref()
+}
+
+/// Runs the delete item actions of plugins. The inner error is about the archive.
+async fn run_actions(
+    ctx: &Context,
+    bucket: &Bucket,
+    backup: &Backup,
+) -> Result<Result<Vec<String>, bowline_vault::Error>> {
+    let plugins = ctx
+        .plugins
+        .start(Arc::new(|line| plugins::log(&line)))
+        .await;
+    if !plugins::actions::any(&plugins, &[Kind::DeleteItemAction]) {
+        return Ok(Ok(Vec::new()));
+    }
+    let discovery = Discovery::read(&ctx.client, Versions::Preferred)
+        .await
+        .map_err(Error::api("discover the cluster's resources"))?;
+    // Nobody else knows what they have put where.
+    let unused = Mutex::new(Vec::new());
+    let tell = |why: String| {
+        let mut unused = unused.lock().unwrap_or_else(PoisonError::into_inner);
+        unused.push(why);
+    };
+    let asked = plugins::actions::for_deletion(&plugins, backup, &discovery, &tell);
+    let asked = tokio::time::timeout(PATIENCE, asked).await;
+    let done = match asked {
+        Ok(found) => actions::run(bucket, backup, &found, PATIENCE).await,
+        Err(_) => Ok(vec![format!(
+            "a plugin has not said within {PATIENCE:?} which objects it is for"
+        )]),
+    };
+    plugins.stop().await;
+    let unused = unused.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(done.map(|errors| errors.into_iter().chain(unused).collect()))
+}
+
+/// Deletes what there is of a backup whose object was deleted before it was whole. What stays is in
+/// the list.
+pub(super) async fn unfinished(
+    ctx: &Context,
+    bucket: &Bucket,
+    backup: &Backup,
+) -> Result<Vec<String>> {
+    let mut errors = contents::snapshots(ctx, Some(bucket), backup).await?;
+    errors.extend(contents::volumes(ctx, backup).await?);
+    if errors.is_empty() {
+        errors.extend(contents::files(bucket, backup).await);
+    }
+    Ok(errors)
 }
 
 /// Where the files of a backup are.
@@ -198,9 +258,6 @@ impl Requests {
         let ctx = &self.ctx;
         let name = &request.spec.backup_name;
         self.drop_others(request).await?;
-        if ctx.running.contains(name) {
-            return self.refuse(request, "backup is still in progress").await;
-        }
         let was_begun = phase(request) == Some(&Phase::InProgress);
         let Some(backup) = ctx.find::<Backup>(name).await? else {
             if was_begun {
@@ -223,6 +280,10 @@ impl Requests {
         let schedule = schedule.map(String::as_str).unwrap_or_default();
         if !was_begun {
             ctx.metrics.deletion_attempted(schedule);
+        }
+        if ctx.running.contains(name) {
+            // Whoever works on it sees its phase, and ends.
+            return Ok(Action::requeue(AGAIN));
         }
         tracing::info!(backup = name, "deleting backup");
 
@@ -256,16 +317,23 @@ impl Requests {
         let name = backup.name_any();
         let mut errors = Vec::new();
         if let Some(bucket) = bucket {
-            match actions::run(bucket, backup, actions::BUILT_IN).await {
-                Ok(found) => errors.extend(found),
-                Err(e) => {
-                    tracing::error!(backup = name, "run delete item actions: {e}");
-                    return Ok(Err("error invoking delete item actions".to_owned()));
+            let own = match contents::is_anothers(bucket, backup).await {
+                Ok(true) => None,
+                Ok(false) => Some(bucket),
+                Err(e) => return Ok(Err(format!("error reading the backup's files: {e}"))),
+            };
+            if let Some(bucket) = own {
+                match run_actions(ctx, bucket, backup).await? {
+                    Ok(found) => errors.extend(found),
+                    Err(e) => {
+                        tracing::error!(backup = name, "run delete item actions: {e}");
+                        return Ok(Err("error invoking delete item actions".to_owned()));
+                    }
                 }
             }
-            errors.extend(contents::snapshots(bucket, &name).await);
+            errors.extend(contents::snapshots(ctx, own, backup).await?);
             errors.extend(contents::volumes(ctx, backup).await?);
-            if errors.is_empty() {
+            if let Some(bucket) = own.filter(|_| errors.is_empty()) {
                 errors.extend(contents::files(bucket, backup).await);
             }
         }

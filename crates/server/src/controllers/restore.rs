@@ -8,6 +8,7 @@
 mod finish;
 mod pods;
 mod run;
+mod snapshots;
 mod volumes;
 
 use std::{

@@ -15,7 +15,7 @@ use bowline_api::{
     names::{label, label_value},
     v1::{
         Backup, BackupPhase, BackupStorageLocation, BackupStorageLocationPhase, PodVolumeBackup,
-        Schedule,
+        Schedule, VolumePluginBackup,
     },
 };
 use bowline_vault::{Bucket, bucket::backup_file};
@@ -208,7 +208,8 @@ impl Sync {
             Verdict::Refuse(why) => return Err(why),
         }
         let schedules = self.owners(&found).await.map_err(|e| e.chain())?;
-        let volumes = volumes(bucket, folder).await.map_err(|e| e.to_string())?;
+        let belongs = tokio::try_join!(volumes(bucket, folder), plugin_volumes(bucket, folder));
+        let (volumes, plugin_volumes) = belongs.map_err(|e| e.to_string())?;
         let mut backup = import::backup(
             &found,
             &ctx.namespace,
@@ -216,7 +217,7 @@ impl Sync {
             &schedules,
             ctx.now(),
         );
-        if !volumes.is_empty() {
+        if !volumes.is_empty() || !plugin_volumes.is_empty() {
             import::mark_half(&mut backup);
         }
         let created = ctx.create(&backup).await.map_err(|e| e.chain())?;
@@ -247,7 +248,14 @@ impl Sync {
             let volume = import::volume(&volume, backup, &location.name_any());
             self.ctx.create(&volume).await?;
         }
-        // VolumePluginBackups will come along here.
+        for volume in plugin_volumes(bucket, &backup.name_any()).await? {
+            let volume = import::plugin_volume(&volume, backup);
+            match self.ctx.create(&volume).await {
+                // A cluster need not have the kind.
+                Err(error) if error.is_not_found() => break,
+                done => drop(done?),
+            }
+        }
         let mut whole = backup.clone();
         import::mark_whole(&mut whole);
         self.ctx.update(backup, &whole).await?;
@@ -302,6 +310,15 @@ async fn volumes(
 ) -> Result<Vec<PodVolumeBackup>, bowline_vault::Error> {
     let key = backup_file(backup, backup_suffix::POD_VOLUME_BACKUPS);
     let file = bucket.json::<Option<Vec<PodVolumeBackup>>>(&key).await?;
+    Ok(file.flatten().unwrap_or_default())
+}
+
+async fn plugin_volumes(
+    bucket: &Bucket,
+    backup: &str,
+) -> Result<Vec<VolumePluginBackup>, bowline_vault::Error> {
+    let key = backup_file(backup, backup_suffix::VOLUME_PLUGIN_BACKUPS);
+    let file = bucket.json::<Option<Vec<VolumePluginBackup>>>(&key).await?;
     Ok(file.flatten().unwrap_or_default())
 }
 

@@ -46,7 +46,7 @@ fn busy() -> Metrics {
             &Finished {
                 phase: BackupPhase::Completed,
                 duration: Duration::from_secs(90),
-                size: 4030,
+                size: Some(4030),
                 items: 7,
                 errors: 0,
                 warnings: 1,

@@ -73,6 +73,38 @@ impl FromStr for ProviderLocations {
     }
 }
 
+/// Whether snapshots of a provider are uploaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotType {
+    /// The provider, as locations name it.
+    pub provider: String,
+    /// Whether its plugin is to upload them.
+    pub uploads: bool,
+}
+
+impl FromStr for SnapshotType {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("expected PROVIDER=local or PROVIDER=cloud, found {text:?}");
+        let (provider, word) = text.split_once('=').ok_or_else(expected)?;
+        let uploads = uploads(word).filter(|_| !provider.is_empty());
+        Ok(Self {
+            provider: provider.to_owned(),
+            uploads: uploads.ok_or_else(expected)?,
+        })
+    }
+}
+
+/// Whether snapshots of a type are uploaded; none for a word that is no type.
+pub(crate) fn uploads(word: &str) -> Option<bool> {
+    match word {
+        "local" => Some(false),
+        "cloud" => Some(true),
+        _ => None,
+    }
+}
+
 /// A length of time that is not negative.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration: bowline_api::Duration = text.parse().map_err(|bad| format!("{bad}"))?;

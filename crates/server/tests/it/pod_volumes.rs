@@ -12,7 +12,7 @@ use bowline_server::{
 };
 use kube::{
     ResourceExt,
-    api::{ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -186,10 +186,9 @@ fn file(scene: &Scene, suffix: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_backup_has_its_pod_volumes_and_takes_them_along() {
-    let scene = Scene::new();
-    password(&scene);
+/// A running pod with a volume on a node that lives, a place for its data, and a backup of it.
+async fn shop(scene: &Scene) {
+    password(scene);
     scene.available("default", json!({}));
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ");
     for object in [
@@ -229,13 +228,19 @@ async fn a_backup_has_its_pod_volumes_and_takes_them_along() {
     }
     scene.start(repository::run);
     scene.start(backup::run);
-    scene.start(node);
     let _: Backup = scene
         .create(json!({
             "metadata": {"name": "b"},
             "spec": {"includedNamespaces": ["shop"], "storageLocation": "default"},
         }))
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_has_its_pod_volumes_and_takes_them_along() {
+    let scene = Scene::new();
+    scene.start(node);
+    shop(&scene).await;
     eventually("the backup to be over", async || {
         let found = scene.get::<Backup>("b").await;
         let status = found.and_then(|found| found.status);
@@ -272,4 +277,54 @@ async fn a_backup_has_its_pod_volumes_and_takes_them_along() {
     .await;
     assert!(!scene.bucket("default").join("backups/b").exists());
     assert!(scene.bucket("default").join("restic/shop/config").exists());
+}
+
+/// Waits until the copy is to be ended, and ends it as a node does.
+async fn cancelled(scene: &Scene) {
+    let api = scene.api::<PodVolumeBackup>();
+    eventually("the copy to be cancelled", async || {
+        let copies = api.list(&ListParams::default()).await.unwrap();
+        copies.iter().any(|copy| copy.spec.cancel == Some(true))
+    })
+    .await;
+    for copy in api.list(&ListParams::default()).await.unwrap() {
+        let over = Patch::Merge(json!({"status": {"phase": "Canceled"}}));
+        api.patch(&copy.name_any(), &PatchParams::default(), &over)
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleting_a_backup_that_is_being_made_ends_it_first() {
+    for by_request in [true, false] {
+        let scene = Scene::new();
+        // Nobody copies, so it would go on for hours.
+        shop(&scene).await;
+        eventually("the copy to be asked for", async || {
+            scene.names::<PodVolumeBackup>().await.len() == 1
+        })
+        .await;
+        if by_request {
+            scene.start(deletion::run);
+            let _: DeleteBackupRequest = scene
+                .create(json!({"metadata": {"name": "gone"}, "spec": {"backupName": "b"}}))
+                .await;
+            cancelled(&scene).await;
+        } else {
+            let api = scene.api::<Backup>();
+            api.delete("b", &DeleteParams::default()).await.unwrap();
+        }
+        eventually("its work to end", async || {
+            scene.ctx.running.is_empty() && scene.names::<Backup>().await.is_empty()
+        })
+        .await;
+        // What was being written when it ended goes a moment later.
+        eventually("its files to go", async || {
+            let left = fs::read_dir(scene.bucket("default").join("backups/b"));
+            left.map_or(0, Iterator::count) == 0
+        })
+        .await;
+        assert!(scene.names::<DeleteBackupRequest>().await.len() < 2);
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, fs};
 
-use bowline_api::v1::{Backup, BackupPhase, BackupStorageLocation, PodVolumeBackup};
+use bowline_api::v1::{
+    Backup, BackupPhase, BackupStorageLocation, PodVolumeBackup, VolumePluginBackup,
+};
 use bowline_apiserver::{Fault, Rule, When};
 use bowline_server::controllers::sync;
 use http::Method;
@@ -85,6 +87,37 @@ async fn a_bucket_of_velero_is_imported_and_followed() {
         .filter(|name| *name != "basic")
         .collect();
     assert_eq!(scene.names::<Backup>().await, left);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_plugins_said_of_snapshots_comes_along() {
+    let scene = Scene::new();
+    scene.available("default", json!({}));
+    let bucket = scene.get::<BackupStorageLocation>("default").await.unwrap();
+    let bucket = scene.ctx.bucket(&bucket).await.unwrap();
+    let said = json!([{
+        "metadata": {
+            "name": "snap-1", "namespace": "elsewhere", "resourceVersion": "7",
+            "labels": {"velero.io/backup-name": "first", "velero.io/backup-uid": "old"},
+            "ownerReferences": [{"apiVersion": "velero.io/v1", "kind": "Backup", "name": "first", "uid": "old"}],
+        },
+        "spec": {"volume": "pv", "backup": "first", "plugin": "example.com/disk"},
+        "status": {"phase": "Completed", "snapshotID": "snap-1", "progress": {"bytesDone": 5, "totalBytes": 5}},
+    }]);
+    let key = "backups/first/first-volumepluginbackups.json.gz";
+    bucket.put_json(key, &said).await.unwrap();
+    scene.put_backup("default", &backup("first", json!({"phase": "Completed"})));
+    scene.start(sync::run);
+    eventually("the object", async || {
+        scene.get::<VolumePluginBackup>("snap-1").await.is_some()
+    })
+    .await;
+    let found = scene.get::<VolumePluginBackup>("snap-1").await.unwrap();
+    let uid = scene.get::<Backup>("first").await.unwrap().uid().unwrap();
+    assert_eq!(found.owner_references()[0].uid, uid);
+    assert_eq!(found.labels()["velero.io/backup-uid"], uid);
+    let status = serde_json::to_value(found.status.unwrap()).unwrap();
+    assert_eq!(status, said[0]["status"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

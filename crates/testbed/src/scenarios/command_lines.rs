@@ -1,6 +1,7 @@
 //! Velero's command line on our server and on its own: the same commands, the same words. And ours
 //! on Velero's server, where restores are talked about too.
 
+mod plugins;
 mod restores;
 
 use std::{fs, time::Duration};
@@ -49,6 +50,7 @@ pub(super) async fn ours_on_velero(scene: &Scene) -> anyhow::Result<String> {
     for line in [Line::Velero, Line::Ours] {
         let mut talk = talk(scene, Server::Velero, line).await?;
         talk.extend(restores::talk(scene, line).await?);
+        talk.extend(plugins::talk(scene, line).await?);
         talks.push(talk);
     }
     peer::remove(scene).await?;
@@ -131,6 +133,43 @@ async fn talk(scene: &Scene, server: Server, line: Line) -> anyhow::Result<Talk>
         &["schedule", "delete", "s1", "--confirm"],
         &["backup", "delete", "b1", "b2", "--confirm"],
         &["backup", "delete", "nonesuch", "--confirm"],
+        &["create", "snapshot-location", "zone"],
+        &[
+            "snapshot-location",
+            "create",
+            "zone",
+            "--provider",
+            "acme.io/disk",
+            "--config",
+            "region=eu,zone=b",
+            "--labels",
+            "a=b",
+        ],
+        &[
+            "snapshot-location",
+            "create",
+            "zone",
+            "--provider",
+            "acme.io/disk",
+        ],
+        &["snapshot-location", "get", "--show-labels"],
+        &["get", "snapshot-locations", "zone", "-L", "a"],
+        &["get", "snapshot-location", "nonesuch"],
+        &[
+            "snapshot-location",
+            "set",
+            "zone",
+            "--credential",
+            "secret=key",
+        ],
+        &[
+            "snapshot-location",
+            "set",
+            "zone",
+            "--credential",
+            "a=b,c=d",
+        ],
+        &["snapshot-location", "set", "nonesuch"],
     ];
     let mut talk = Talk::new();
     for args in commands {
@@ -152,8 +191,27 @@ async fn talk(scene: &Scene, server: Server, line: Line) -> anyhow::Result<Talk>
         }
     }
     backups_gone(scene).await?;
+    talk.push(("the location".to_owned(), forget_location(scene).await?));
     process.stop().await?;
     Ok(talk)
+}
+
+/// What the snapshot location holds, which is gone then.
+async fn forget_location(scene: &Scene) -> anyhow::Result<String> {
+    let location = ["volumesnapshotlocation", "zone"];
+    let within = ["-n", DEFAULT_NAMESPACE];
+    let get = [
+        &["get"],
+        &location[..],
+        &within,
+        &["-o", "jsonpath={.spec}"],
+    ]
+    .concat();
+    let spec = scene.kubectl(&get).await?;
+    scene
+        .kubectl(&[&["delete"], &location[..], &within].concat())
+        .await?;
+    Ok(spec)
 }
 
 /// Waits until the server has deleted all backups.

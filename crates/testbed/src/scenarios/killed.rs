@@ -125,7 +125,7 @@ async fn dies_at<T>(
 
 /// A server that is killed leaves its lease, which others respect for its time; that they do is
 /// another story.
-async fn free_lease(scene: &Scene) -> anyhow::Result<()> {
+pub(super) async fn free_lease(scene: &Scene) -> anyhow::Result<()> {
     let leases: Api<Lease> = Api::namespaced(scene.client(), DEFAULT_NAMESPACE);
     match leases.delete(LEASE, &DeleteParams::default()).await {
         Ok(_) => Ok(()),

@@ -30,7 +30,7 @@ use crate::{
 pub(super) async fn as_a_process(scene: &Scene) -> anyhow::Result<String> {
     let bucket = scene.bucket("velero")?;
     peer::prepare(scene, &bucket).await?;
-    let server = peer::serve(scene, &[]).await?;
+    let server = peer::serve(scene, &[], &[]).await?;
     let namespace = scene.namespace("shop").await?;
     scene
         .kubectl(&[
@@ -48,7 +48,7 @@ pub(super) async fn as_a_process(scene: &Scene) -> anyhow::Result<String> {
 
     let settings: Api<ConfigMap> = Api::namespaced(scene.client(), &namespace);
     settings.delete("settings", &Default::default()).await?;
-    let server = peer::serve(scene, &[]).await?;
+    let server = peer::serve(scene, &[], &[]).await?;
     velero(
         scene,
         &["restore", "create", "--from-backup", &backup, "--wait"],

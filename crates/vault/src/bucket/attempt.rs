@@ -105,7 +105,11 @@ impl Bucket {
             .await
     }
 
-    async fn unless_cancelled(&self, action: &str, wait: impl Future<Output = ()>) -> Result<()> {
+    pub(super) async fn unless_cancelled(
+        &self,
+        action: &str,
+        wait: impl Future<Output = ()>,
+    ) -> Result<()> {
         tokio::select! {
             () = self.cancel.cancelled() => Err(cancelled(action)),
             () = wait => Ok(()),

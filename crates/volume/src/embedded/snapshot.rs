@@ -1,5 +1,6 @@
 //! Snapshots: a tree, and what is said of it.
 
+use futures::{StreamExt, TryStreamExt, future, stream};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -50,7 +51,49 @@ pub(crate) struct Summary {
     pub(crate) total_bytes_processed: u64,
 }
 
+/// What a repository says of a snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Its full id.
+    pub id: String,
+    /// When it was begun, as its maker wrote it.
+    pub time: String,
+    /// The paths that it says it is of.
+    pub paths: Vec<String>,
+    /// `key=value`.
+    pub tags: Vec<String>,
+    /// Its files and their bytes, if its maker has counted them.
+    pub size: Option<(u64, u64)>,
+}
+
+/// Snapshots that are read at the same time.
+const AT_ONCE: usize = 8;
+
+/// All of them, the oldest first.
+pub(super) async fn list(files: &Files) -> Result<Vec<Listed>> {
+    let all = files.place.list(File::Snapshot).await?;
+    let reads = all.into_iter().map(|(id, _)| async move {
+        let found = Snapshot::read(files, id).await?;
+        Ok::<_, Error>(found.map(|snapshot| snapshot.listed(id)))
+    });
+    let read = stream::iter(reads).buffer_unordered(AT_ONCE);
+    let mut listed: Vec<Listed> = read.try_filter_map(future::ok).try_collect().await?;
+    listed.sort_by(|a, b| (&a.time, &a.id).cmp(&(&b.time, &b.id)));
+    Ok(listed)
+}
+
 impl Snapshot {
+    fn listed(self, id: Id) -> Listed {
+        let count = |s: Summary| (s.total_files_processed, s.total_bytes_processed);
+        Listed {
+            id: id.to_string(),
+            time: self.time,
+            paths: self.paths,
+            tags: self.tags,
+            size: self.summary.map(count),
+        }
+    }
+
     /// Reads the snapshot that has this id, or alone has one that begins like this.
     pub(crate) async fn find(files: &Files, name: &str) -> Result<(Id, Self)> {
         let missing = || Error::NoSnapshot(name.to_owned());

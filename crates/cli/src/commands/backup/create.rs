@@ -6,7 +6,7 @@ use anyhow::bail;
 use bowline_api::{
     StringMap, VeleroResource,
     names::label,
-    v1::{Backup, BackupPhase, PodVolumeBackup, Schedule},
+    v1::{Backup, BackupPhase, PodVolumeBackup, Schedule, VolumePluginBackup},
 };
 use jiff::{Timestamp, tz::TimeZone};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -21,7 +21,11 @@ use crate::{
         metadata::add,
         names::{LONGEST_NAME, check_name},
     },
-    output::{self, TableArgs, describe::pods::PodVolume},
+    output::{
+        self, TableArgs,
+        describe::{plugins::PluginVolume, pods::PodVolume},
+        pace::Transfer,
+    },
     wait::{self, Step, Volume, Work, count},
 };
 
@@ -113,13 +117,22 @@ pub(crate) fn phase(backup: &Backup) -> BackupPhase {
 impl Volume for PodVolumeBackup {
     const OF: &'static str = label::BACKUP_NAME;
 
-    fn copy(&self) -> PodVolume {
-        self.into()
+    fn transfer(&self) -> Transfer {
+        PodVolume::from(self).transfer()
+    }
+}
+
+impl Volume for VolumePluginBackup {
+    const OF: &'static str = label::BACKUP_NAME;
+
+    fn transfer(&self) -> Transfer {
+        PluginVolume::from(self).transfer()
     }
 }
 
 impl Work for Backup {
     type Volume = PodVolumeBackup;
+    type PluginVolume = VolumePluginBackup;
 
     fn step(&self) -> Step {
         let status = self.status.clone().unwrap_or_default();

@@ -10,7 +10,8 @@ use crate::flags::{List, Map};
 impl Args {
     /// What is wrong with the flags, in Velero's words where it has any. No cluster is asked.
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        self.storage.check()?;
+        let has_plugins = List::entries(self.server.plugins.as_ref()).is_some();
+        self.storage.check(has_plugins)?;
         self.server.check()?;
         ensure!(
             !self.idle.use_node_agent_windows,
@@ -34,11 +35,6 @@ impl Args {
                 remarks.push(format!("--{flag} {what}"));
             }
         };
-        say(
-            List::entries(idle.plugins.as_ref()).is_some(),
-            "plugins",
-            "is not needed: the providers aws, azure, gcp and filesystem are built in",
-        );
         say(
             self.server.uploader_type.as_deref() == Some("kopia"),
             "uploader-type",
@@ -78,7 +74,7 @@ impl Args {
 }
 
 impl StorageArgs {
-    fn check(&self) -> anyhow::Result<()> {
+    fn check(&self, has_plugins: bool) -> anyhow::Result<()> {
         let provider = given(self.provider.as_ref());
         let bucket = given(self.bucket.as_ref());
         if let Some(bucket) = bucket.filter(|bucket| bucket.starts_with('-')) {
@@ -120,8 +116,8 @@ impl StorageArgs {
         );
         if let Some(provider) = provider.filter(|_| !self.no_default_backup_location) {
             ensure!(
-                is_built_in(provider),
-                "--provider {provider}: not built in, and plugins are not loaded yet; built in are \
+                has_plugins || is_built_in(provider),
+                "--provider {provider}: not built in, and --plugins names no image; built in are \
                  aws, azure, filesystem and gcp"
             );
         }
@@ -238,9 +234,13 @@ mod tests {
             (
                 "--provider swift --bucket b --no-secret",
                 Some(
-                    "--provider swift: not built in, and plugins are not loaded yet; built in are \
+                    "--provider swift: not built in, and --plugins names no image; built in are \
                      aws, azure, filesystem and gcp",
                 ),
+            ),
+            (
+                "--provider swift --bucket b --no-secret --plugins acme/swift:v1",
+                None,
             ),
             (
                 "--provider aws --bucket b",
@@ -313,11 +313,10 @@ mod tests {
     fn flags_without_work_to_do_are_said_to_be() {
         for (line, wanted) in [
             ("", vec![]),
-            ("--plugins=", vec![]),
+            ("--plugins velero/velero-plugin-for-aws:v1.14.3", vec![]),
             (
-                "--plugins velero/velero-plugin-for-aws:v1.14.3 --uploader-type kopia",
+                "--uploader-type kopia",
                 vec![
-                    "--plugins is not needed: the providers aws, azure, gcp and filesystem are built in",
                     "--uploader-type kopia is accepted; new volume data is written in restic's format",
                 ],
             ),

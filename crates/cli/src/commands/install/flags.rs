@@ -121,6 +121,9 @@ pub(super) struct PodArgs {
 /// The server.
 #[derive(Debug, clap::Args)]
 pub(super) struct ServerArgs {
+    /// Images of plugins; the providers aws, azure, gcp and filesystem need none for backups
+    #[arg(long, value_name = "IMAGES")]
+    pub(super) plugins: Option<List>,
     /// CPU that the server asks for; 0 for none
     #[arg(long, value_name = "QUANTITY", default_value = "500m")]
     pub(super) velero_pod_cpu_request: String,
@@ -223,9 +226,6 @@ pub(super) struct NodeAgentArgs {
 /// Flags of Velero's without work to do here. Whether they were given is all that counts.
 #[derive(Debug, clap::Args)]
 pub(super) struct IdleArgs {
-    /// Accepted for compatibility: the providers are built in
-    #[arg(long, value_name = "IMAGES")]
-    pub(super) plugins: Option<List>,
     /// Refused: there is no node agent for Windows
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", hide_default_value = true, value_parser = flags::truth,

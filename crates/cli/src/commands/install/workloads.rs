@@ -12,7 +12,10 @@ use super::{
     flags::Args,
     objects::metadata,
 };
-use crate::flags::Map;
+use crate::{
+    commands::plugin::container::{self, FOLDER},
+    flags::{List, Map},
+};
 
 /// Where metrics are.
 const PORT: u16 = 8085;
@@ -52,7 +55,18 @@ pub(super) fn deployment(pods: &Pods<'_>) -> anyhow::Result<Value> {
         "runAsNonRoot": true,
         "runAsUser": NOBODY,
     });
+    // What a plugin's image brings beside its program.
+    push(
+        &mut container["env"],
+        json!({ "name": "LD_LIBRARY_PATH", "value": FOLDER }),
+    );
+    push(&mut container["volumeMounts"], container::mount());
     let mut spec = pods.spec(container, args.server.server_priority_class_name.as_ref());
+    push(&mut spec["volumes"], container::volume());
+    let plugins = plugins(args.server.plugins.as_ref());
+    if !plugins.is_empty() {
+        spec["initContainers"] = json!(plugins);
+    }
     spec["restartPolicy"] = json!("Always");
     spec["os"] = json!({ "name": "linux" });
     // On SIGTERM, work under way has 20 seconds to end.
@@ -72,6 +86,15 @@ pub(super) fn deployment(pods: &Pods<'_>) -> anyhow::Result<Value> {
             },
         },
     }))
+}
+
+/// The init containers that bring plugins.
+fn plugins(images: Option<&List>) -> Vec<Value> {
+    let mut plugins = Vec::new();
+    for image in List::entries(images).unwrap_or_default() {
+        plugins.push(container::container(&image, pull_policy(&image), &plugins));
+    }
+    plugins
 }
 
 pub(super) fn daemon_set(pods: &Pods<'_>) -> anyhow::Result<Value> {

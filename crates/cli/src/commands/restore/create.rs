@@ -5,7 +5,7 @@ use std::{io::Write, process::ExitCode};
 use anyhow::{bail, ensure};
 use bowline_api::{
     names::{annotation, label},
-    v1::{Backup, BackupPhase, PodVolumeRestore, Restore, RestorePhase},
+    v1::{Backup, BackupPhase, PodVolumeRestore, Restore, RestorePhase, VolumePluginRestore},
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
 
@@ -18,7 +18,12 @@ use crate::{
         metadata::MetadataArgs,
         names::{LONGEST_NAME, check_label_value, check_name},
     },
-    output::{self, TableArgs, describe::pods::PodVolume, time::Clock},
+    output::{
+        self, TableArgs,
+        describe::{plugins::PluginVolume, pods::PodVolume},
+        pace::Transfer,
+        time::Clock,
+    },
     wait::{self, Step, Volume, Work, count},
 };
 
@@ -193,13 +198,22 @@ fn newest(backups: &[Backup]) -> Option<&Backup> {
 impl Volume for PodVolumeRestore {
     const OF: &'static str = label::RESTORE_NAME;
 
-    fn copy(&self) -> PodVolume {
-        self.into()
+    fn transfer(&self) -> Transfer {
+        PodVolume::from(self).transfer()
+    }
+}
+
+impl Volume for VolumePluginRestore {
+    const OF: &'static str = label::RESTORE_NAME;
+
+    fn transfer(&self) -> Transfer {
+        PluginVolume::from(self).transfer()
     }
 }
 
 impl Work for Restore {
     type Volume = PodVolumeRestore;
+    type PluginVolume = VolumePluginRestore;
 
     fn step(&self) -> Step {
         let status = self.status.clone().unwrap_or_default();

@@ -112,6 +112,7 @@ pub(super) async fn run(
         actions: actions.map_err(anyhow::Error::msg)?,
         volumes,
         pod_volumes,
+        snapshots: None,
         settings: Settings {
             priorities: Priorities::default(),
             versions: None,

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::{Value, json};
 
 use super::Describer;
-use crate::output::pace::Pace;
+use crate::output::pace::{Pace, State, Transfer};
 
 /// The copy of one volume.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,34 +61,39 @@ impl From<&PodVolumeRestore> for PodVolume {
 
 impl PodVolume {
     /// `namespace/pod: volume`.
-    pub(crate) fn label(&self) -> String {
+    fn label(&self) -> String {
         format!("{}: {}", self.pod, self.volume)
     }
 
     /// Where the copy stands, as a word.
-    pub(crate) fn phase(&self) -> &str {
+    fn phase(&self) -> &str {
         match &self.phase {
             Some(phase) if !phase.as_str().is_empty() => phase.as_str(),
             _ => DataPathPhase::New.as_str(),
         }
     }
 
-    /// Whether data moves.
-    pub(crate) fn is_moving(&self) -> bool {
-        self.phase == Some(DataPathPhase::InProgress)
+    fn state(&self) -> State {
+        match &self.phase {
+            Some(DataPathPhase::InProgress) => State::Moving,
+            Some(phase) if phase.is_over() => State::Over,
+            _ => State::Waiting,
+        }
     }
 
-    /// Whether nothing more will happen to it.
-    pub(crate) fn is_over(&self) -> bool {
-        self.phase.as_ref().is_some_and(DataPathPhase::is_over)
+    /// How far the copy is, for a display.
+    pub(crate) fn transfer(&self) -> Transfer {
+        Transfer {
+            label: self.label(),
+            state: self.state(),
+            done: self.progress.bytes_done.unwrap_or_default(),
+            total: self.progress.total_bytes.unwrap_or_default(),
+            since: self.started,
+        }
     }
 
-    /// How far the copy is, and how fast while it goes on.
-    pub(crate) fn pace(&self, now: Timestamp) -> Pace {
-        let total = self.progress.total_bytes.unwrap_or_default();
-        let done = self.progress.bytes_done.unwrap_or_default();
-        let since = self.started.filter(|_| self.is_moving());
-        Pace::new(done, total, since, now)
+    fn pace(&self, now: Timestamp) -> Pace {
+        self.transfer().pace(now)
     }
 
     /// What Velero does not tell: how far it is in bytes, or why it failed.
@@ -247,7 +252,9 @@ fn by_pod<'a>(volumes: &[&'a PodVolume]) -> BTreeMap<&'a str, Vec<&'a PodVolume>
 
 /// How far the moving ones of a group are together. Stands behind Velero's words.
 fn sum(volumes: &[&PodVolume], now: Timestamp) -> String {
-    let moving = volumes.iter().filter(|volume| volume.is_moving());
+    let moving = volumes
+        .iter()
+        .filter(|volume| volume.state() == State::Moving);
     let paces: Vec<Pace> = moving
         .filter(|volume| volume.started.is_some())
         .map(|volume| volume.pace(now))

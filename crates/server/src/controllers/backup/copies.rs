@@ -40,7 +40,8 @@ use crate::{Context, Error, Result, nodes, repositories};
 
 /// What copies are told when nobody waits for them any longer, and what the log says.
 const TIMEOUT: &str = "Cancel PVB on pod volume timeout";
-const GIVEN_UP: &str = "Cancel PVB because the backup failed";
+pub(super) const FAILED: &str = "Cancel PVB because the backup failed";
+pub(super) const DELETED: &str = "Cancel PVB because the backup is deleted";
 const TIMED_OUT: &str = "timed out waiting for all PodVolumeBackups to complete";
 /// A generated name that is taken is generated again, so many times.
 const TRIES: usize = 8;
@@ -119,10 +120,14 @@ impl Copies {
         }
     }
 
-    /// The backup has failed: nobody needs its copies.
-    pub(super) async fn give_up(&self) {
-        if let Some(watched) = self.watched.get() {
-            cancel(&self.ctx, &watched.seen, GIVEN_UP).await;
+    /// Nobody needs the copies, for this reason.
+    pub(super) async fn give_up(&self, why: &str) {
+        let watched = match self.is_resumed {
+            true => self.watched().await.ok(),
+            false => self.watched.get(),
+        };
+        if let Some(watched) = watched {
+            cancel(&self.ctx, &watched.seen, why).await;
         }
     }
 

@@ -7,11 +7,11 @@
 //! `velero-backup.json` makes the backup exist, so it comes last; a backup that a crash interrupts
 //! before is made again, one interrupted after is taken from the bucket as it is.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bowline_api::{
     Time,
-    files::{BackupOperation, Snapshot, backup_suffix},
+    files::{Snapshot, SnapshotPhase, backup_suffix},
     names::FEATURE_API_GROUP_VERSIONS,
     v1::{
         Backup, BackupPhase, BackupProgress, BackupStatus, BackupStorageLocation,
@@ -19,32 +19,51 @@ use bowline_api::{
     },
 };
 use bowline_engine::{
+    action::{BackupItemAction, ItemBlockAction},
     backup::{
-        self, Job, Outcome,
+        self, Job, Outcome, PodVolumes, Snapshots,
         validate::{self, ClusterVersion, Defaults, Prepared},
     },
-    discovery::Versions,
+    discovery::{Discovery, Versions},
     hooks::KubeExec,
     log::{Log, Written},
     policy::{self, Policies, Purpose},
     progress::Progress,
 };
+use bowline_plugin::{host::Plugins, kinds::Kind};
 use bowline_vault::{Bucket, archive, bucket::backup_file, crash};
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    super::{Telling, finalize, log_level, patiently},
-    copies::Copies,
+    super::{Telling, log_level, patiently},
+    copies::{self, Copies},
     schedule,
+    snapshots::Native,
+    waiting::{
+        self, UPLOAD, drop_silent, snapshot_counts, store_tracked, update_infos, upload_failed,
+    },
 };
-use crate::{Context, Error, Result, error::chain, metrics::Finished};
+use crate::{
+    Context, Error, Result,
+    error::chain,
+    metrics::{Finished, Snapshots as Counted},
+    plugins::{actions, into_log},
+};
+
+/// How long copies that nobody wants any more have to end.
+const LAST: Duration = Duration::from_secs(30);
 
 /// Sees a backup through. What goes wrong ends in a phase; an error here is about the cluster's API
 /// or a bucket that does not answer, and worth another try.
-pub(super) async fn backup(ctx: &Arc<Context>, name: &str) -> Result<()> {
+pub(super) async fn backup(
+    ctx: &Arc<Context>,
+    name: &str,
+    cancel: CancellationToken,
+) -> Result<()> {
     let Some(found) = ctx.find::<Backup>(name).await? else {
         return Ok(());
     };
@@ -54,23 +73,23 @@ pub(super) async fn backup(ctx: &Arc<Context>, name: &str) -> Result<()> {
         .and_then(|s| s.phase.clone())
         .unwrap_or_default();
     match phase {
-        BackupPhase::InProgress => resume(ctx, found).await,
+        BackupPhase::InProgress => resume(ctx, found, &cancel).await,
         BackupPhase::New | BackupPhase::Queued | BackupPhase::ReadyToStart => {
-            begin(ctx, found).await
+            begin(ctx, found, &cancel).await
         }
-        BackupPhase::Other(other) if other.is_empty() => begin(ctx, found).await,
+        BackupPhase::Other(other) if other.is_empty() => begin(ctx, found, &cancel).await,
         BackupPhase::Finalizing
         | BackupPhase::FinalizingPartiallyFailed
         | BackupPhase::WaitingForPluginOperations
         | BackupPhase::WaitingForPluginOperationsPartiallyFailed => {
-            finalize::finalize(ctx, found).await
+            waiting::see_through(ctx, found, None, &cancel).await
         }
         _ => Ok(()),
     }
 }
 
 /// Validates, and makes the backup if it may be made.
-async fn begin(ctx: &Arc<Context>, found: Backup) -> Result<()> {
+async fn begin(ctx: &Arc<Context>, found: Backup, cancel: &CancellationToken) -> Result<()> {
     let (prepared, policies) = prepare(ctx, &found).await?;
     let mut wanted = prepared.backup;
     let schedule = schedule(&found);
@@ -91,7 +110,7 @@ async fn begin(ctx: &Arc<Context>, found: Backup) -> Result<()> {
     let location = prepared
         .location
         .expect("a backup without errors has a location");
-    make(ctx, started, &location, policies, Taken::First).await
+    make(ctx, started, &location, policies, Taken::First, cancel).await
 }
 
 /// Whether somebody has worked on a backup before.
@@ -102,22 +121,22 @@ enum Taken {
 }
 
 /// Takes up a backup that a server was making when it died.
-async fn resume(ctx: &Arc<Context>, found: Backup) -> Result<()> {
+async fn resume(ctx: &Arc<Context>, found: Backup, cancel: &CancellationToken) -> Result<()> {
     tracing::info!(backup = %found.name_any(), "taken over from a server that is gone");
     // Its spec was sound; what has changed around it since is found when it fails.
     let policies = match policies(ctx, &found).await? {
         Ok(policies) => policies,
         Err(why) => {
             let failed = failed(ctx, &found, &format!("invalid resource policies: {why}"));
-            return end(ctx, &found, &failed, 0).await;
+            return end(ctx, &found, &failed, None).await;
         }
     };
     let name = found.spec.storage_location.clone().unwrap_or_default();
     match ctx.find::<BackupStorageLocation>(&name).await? {
-        Some(location) => make(ctx, found, &location, policies, Taken::Over).await,
+        Some(location) => make(ctx, found, &location, policies, Taken::Over, cancel).await,
         None => {
             let why = format!("backup storage location {name} not found");
-            end(ctx, &found, &failed(ctx, &found, &why), 0).await
+            end(ctx, &found, &failed(ctx, &found, &why), None).await
         }
     }
 }
@@ -129,35 +148,36 @@ async fn make(
     location: &BackupStorageLocation,
     policies: Option<Policies>,
     taken: Taken,
+    cancel: &CancellationToken,
 ) -> Result<()> {
     let opened = ctx.bucket(location).await;
     let bucket = match opened {
-        Ok(bucket) => bucket.with_cancel(ctx.abort.clone()),
+        Ok(bucket) => bucket.with_cancel(cancel.clone()),
         // It may be whole already; only the bucket knows.
         Err(error) if taken == Taken::Over => return Err(error),
         Err(error) => {
             let failed = failed(ctx, &backup, &error.chain());
-            return end(ctx, &backup, &failed, 0).await;
+            return end(ctx, &backup, &failed, None).await;
         }
     };
     match bucket.backup(&backup.name_any()).await {
         Ok(Some(there)) if there.uid() == backup.uid() => {
             let status = there.status.unwrap_or_default();
             tracing::info!(backup = %backup.name_any(), "was in the bucket already");
-            return end(ctx, &backup, &status, 0).await;
+            return end(ctx, &backup, &status, None).await;
         }
         Ok(Some(_)) => {
             let why = "backup already exists in object storage";
             let failed = failed(ctx, &backup, why);
-            return end(ctx, &backup, &failed, 0).await;
+            return end(ctx, &backup, &failed, None).await;
         }
         Ok(None) => {}
-        Err(_) if ctx.abort.is_cancelled() => return Ok(()),
+        Err(_) if cancel.is_cancelled() => return Ok(()),
         Err(error) if taken == Taken::Over && !error.is_permanent() => return Err(error.into()),
         Err(error) => {
             let why = format!("error checking if backup already exists in object storage: {error}");
             let failed = failed(ctx, &backup, &why);
-            return end(ctx, &backup, &failed, 0).await;
+            return end(ctx, &backup, &failed, None).await;
         }
     }
 
@@ -169,40 +189,67 @@ async fn make(
     let progress = Arc::new(Progress::default());
     let copies = Copies::new(ctx, &backup, location, &log, taken == Taken::Over);
     let copies = Arc::new(copies);
+    let native = Native::new(ctx, &backup, &log, &progress, taken == Taken::Over).await?;
+    let native = Arc::new(native);
+    let versions = if ctx.settings.has_feature(FEATURE_API_GROUP_VERSIONS) {
+        Versions::All
+    } else {
+        Versions::Preferred
+    };
+    // Plugins may take their time to say what they are for.
+    let ready = async {
+        let plugins = ctx.plugins.start(into_log(&log, true)).await;
+        let actions = actions(ctx, &plugins, &backup, versions, &log).await?;
+        Ok::<_, Error>((plugins, actions))
+    };
+    let (plugins, actions) = tokio::select! {
+        ready = ready => ready?,
+        () = cancel.cancelled() => {
+            let bucket = bucket.with_cancel(ctx.abort.clone());
+            return abandon(ctx, &bucket, &backup, &copies, &native).await;
+        }
+    };
+    let Actions {
+        discovery,
+        items,
+        blocks,
+    } = actions;
     let job = Job {
         client: ctx.client.clone(),
+        discovery,
         backup: Arc::new(backup.clone()),
         policies: policies.map(Arc::new),
-        actions: Vec::new(),
+        actions: items,
+        block_actions: blocks,
         exec: Arc::new(KubeExec::new(ctx.client.clone())),
         pod_volumes: Some(Arc::clone(&copies) as _),
+        snapshots: native.is_possible().then(|| Arc::clone(&native) as _),
         settings: backup::Settings {
             page: ctx.settings.page(),
-            versions: if ctx.settings.has_feature(FEATURE_API_GROUP_VERSIONS) {
-                Versions::All
-            } else {
-                Versions::Preferred
-            },
+            versions,
             ..backup::Settings::default()
         },
         progress: Arc::clone(&progress),
         log: log.clone(),
-        cancel: ctx.abort.clone(),
+        cancel: cancel.clone(),
     };
     let telling = Telling::start(ctx, &backup, move || {
         let (total, done) = progress.get();
         json!({"status": {"progress": {"totalItems": total, "itemsBackedUp": done}}})
     });
     let made = store(&bucket, job, &backup.name_any()).await;
+    // What they have to say belongs into the log.
+    plugins.stop().await;
     telling.end().await;
-    if ctx.abort.is_cancelled() {
-        // Left as it is for the next server.
-        return Ok(());
+    if cancel.is_cancelled() {
+        let bucket = bucket.with_cancel(ctx.abort.clone());
+        return abandon(ctx, &bucket, &backup, &copies, &native).await;
     }
     match made {
-        Ok(outcome) => finish(ctx, &bucket, backup, outcome, log.take()).await,
+        Ok(outcome) => finish(ctx, &bucket, backup, outcome, &log, &native, cancel).await,
         Err(why) => {
-            copies.give_up().await;
+            copies.give_up(copies::FAILED).await;
+            keep_records(&bucket, &backup, &native).await;
             log.error(
                 "backup execution failed",
                 &bowline_engine::log::About::default().because(&why),
@@ -213,8 +260,88 @@ async fn make(
                 tracing::warn!(backup = %backup.name_any(), "its log is not in the bucket: {error}");
             }
             let failed = failed(ctx, &backup, &why);
-            end(ctx, &backup, &failed, 0).await
+            end(ctx, &backup, &failed, None).await
         }
+    }
+}
+
+/// Ends what a backup has begun that is to be deleted. What there is of it by then is left to whoever
+/// deletes it, or deleted if its object is gone already.
+async fn abandon(
+    ctx: &Arc<Context>,
+    bucket: &Bucket,
+    backup: &Backup,
+    copies: &Copies,
+    native: &Native,
+) -> Result<()> {
+    if ctx.abort.is_cancelled() {
+        // Left as it is for the next server.
+        return Ok(());
+    }
+    let name = backup.name_any();
+    tracing::info!(backup = %name, "given up, since it is deleted");
+    copies.give_up(copies::DELETED).await;
+    let _ = tokio::time::timeout(LAST, PodVolumes::finish(copies)).await;
+    leave(ctx, bucket, backup, native).await
+}
+
+/// Leaves a backup to whoever deletes it, who must know its snapshots; or deletes it if its object is
+/// gone already.
+async fn leave(
+    ctx: &Arc<Context>,
+    bucket: &Bucket,
+    backup: &Backup,
+    native: &Native,
+) -> Result<()> {
+    if ctx.abort.is_cancelled() {
+        return Ok(());
+    }
+    let bucket = bucket.clone().with_cancel(ctx.abort.clone());
+    keep_records(&bucket, backup, native).await;
+    waiting::clear(ctx, &bucket, backup).await
+}
+
+/// The actions of plugins, and what the cluster serves if it had to be asked for their sake.
+struct Actions {
+    discovery: Option<Discovery>,
+    items: Vec<Arc<dyn BackupItemAction>>,
+    blocks: Vec<Arc<dyn ItemBlockAction>>,
+}
+
+async fn actions(
+    ctx: &Context,
+    plugins: &Plugins,
+    backup: &Backup,
+    versions: Versions,
+    log: &Log,
+) -> Result<Actions> {
+    let kinds = [&actions::BACKUP[..], &[Kind::ItemBlockAction]].concat();
+    if !actions::any(plugins, &kinds) {
+        return Ok(Actions {
+            discovery: None,
+            items: Vec::new(),
+            blocks: Vec::new(),
+        });
+    }
+    let discovery = Discovery::read(&ctx.client, versions)
+        .await
+        .map_err(Error::api("discover the cluster's resources"))?;
+    Ok(Actions {
+        items: actions::for_backup(plugins, backup, &discovery, log).await,
+        blocks: actions::for_blocks(plugins, backup, &discovery, log).await,
+        discovery: Some(discovery),
+    })
+}
+
+/// A backup that failed has snapshots all the same: whoever deletes it must know them.
+async fn keep_records(bucket: &Bucket, backup: &Backup, native: &Native) {
+    let records = Snapshots::records(native);
+    if records.is_empty() {
+        return;
+    }
+    let key = backup_file(&backup.name_any(), backup_suffix::VOLUME_SNAPSHOTS);
+    if let Err(error) = bucket.put_json(&key, &records).await {
+        tracing::warn!(backup = %backup.name_any(), "its snapshots are not in the bucket: {error}");
     }
 }
 
@@ -237,36 +364,59 @@ async fn finish(
     ctx: &Arc<Context>,
     bucket: &Bucket,
     backup: Backup,
-    outcome: Outcome,
-    log: Written,
+    mut outcome: Outcome,
+    log: &Log,
+    native: &Arc<Native>,
+    cancel: &CancellationToken,
 ) -> Result<()> {
     let name = backup.name_any();
+    // Uploads that are over by now need no waiting for.
+    outcome.snapshots = Snapshots::records(&**native);
+    update_infos(&mut outcome.volumes, &outcome.snapshots);
+    for (volume, why) in native.failed_uploads() {
+        let mut records = outcome.snapshots.iter();
+        if let Some(record) = records.find(|r| r.spec.persistent_volume_name == volume) {
+            log.error(UPLOAD, &upload_failed(record, &why));
+        }
+    }
+    let log = log.take();
+    let pending = outcome.snapshots.iter().filter(|s| is_pending(s)).count();
+    let waits = pending > 0 || !outcome.operations.is_empty();
     let found = patiently(ctx, || latest(ctx, &backup)).await?;
     let Some(mut last) = found else {
         tracing::warn!(backup = %name, "was deleted meanwhile");
-        return Ok(());
+        return leave(ctx, bucket, &backup, native).await;
     };
     let status = last.status_mut();
-    status.phase = Some(if log.errors > 0 {
-        BackupPhase::PartiallyFailed
-    } else {
-        BackupPhase::Completed
+    status.phase = Some(match (waits, log.errors > 0) {
+        (true, true) => BackupPhase::WaitingForPluginOperationsPartiallyFailed,
+        (true, false) => BackupPhase::WaitingForPluginOperations,
+        (false, true) => BackupPhase::PartiallyFailed,
+        (false, false) => BackupPhase::Completed,
     });
-    status.completion_timestamp = Some(Time(ctx.now()));
+    status.completion_timestamp = (!waits).then(|| Time(ctx.now()));
+    status.backup_item_operations_attempted = i64::try_from(outcome.operations.len())
+        .ok()
+        .filter(|n| *n > 0);
+    snapshot_counts(status, &outcome.snapshots);
     status.warnings = (log.warnings > 0).then_some(log.warnings);
     status.errors = (log.errors > 0).then_some(log.errors);
     let items = i64::try_from(outcome.items).unwrap_or(i64::MAX);
     status.progress = Some(BackupProgress {
         total_items: Some(items),
-        items_backed_up: Some(items),
+        items_backed_up: Some(items - i64::try_from(pending).unwrap_or(i64::MAX)),
         ..BackupProgress::default()
     });
     status.hook_status = Some(outcome.hooks.clone());
     last.kind = Some("Backup".to_owned());
     last.api_version = Some("velero.io/v1".to_owned());
 
-    let stored = files(bucket, &name, &outcome, &log).await;
-    let stored = match stored {
+    let ends = native.uploads.ends();
+    let tracked = match waits {
+        true => Ok(()),
+        false => store_tracked(ctx, bucket, &backup, &ends).await,
+    };
+    let stored = match files(bucket, &name, &outcome, &log).await {
         Ok(()) => match bucket.put_backup(&last).await {
             // An answer that was lost is no failure.
             Err(error) => match bucket.backup(&name).await {
@@ -277,14 +427,50 @@ async fn finish(
         },
         Err(error) => Err(error),
     };
-    if ctx.abort.is_cancelled() {
-        return Ok(());
+    if cancel.is_cancelled() {
+        return leave(ctx, bucket, &backup, native).await;
+    }
+    tracked?;
+    match &stored {
+        Ok(()) if !waits => drop_silent(ctx, &backup, &ends).await,
+        Ok(()) => {}
+        Err(_) => keep_records(bucket, &backup, native).await,
     }
     let status = match stored {
+        Ok(()) if waits => {
+            let status = last.status.unwrap_or_default();
+            ctx.metrics
+                .backup_stored(&schedule(&backup), outcome.archive_bytes);
+            return match patiently(ctx, || write(ctx, &backup, &status)).await? {
+                true => go_on(ctx, bucket, &backup, native, cancel).await,
+                false => leave(ctx, bucket, &backup, native).await,
+            };
+        }
         Ok(()) => last.status.unwrap_or_default(),
         Err(error) => failed(ctx, &backup, &error.to_string()),
     };
-    end(ctx, &backup, &status, outcome.archive_bytes).await
+    end(ctx, &backup, &status, Some(outcome.archive_bytes)).await
+}
+
+/// Waits for plugins that go on.
+async fn go_on(
+    ctx: &Arc<Context>,
+    bucket: &Bucket,
+    backup: &Backup,
+    native: &Native,
+    cancel: &CancellationToken,
+) -> Result<()> {
+    match patiently(ctx, || latest(ctx, backup)).await? {
+        Some(found) => {
+            let uploads = Some(Arc::clone(&native.uploads));
+            waiting::see_through(ctx, found, uploads, cancel).await
+        }
+        None => leave(ctx, bucket, backup, native).await,
+    }
+}
+
+fn is_pending(snapshot: &Snapshot) -> bool {
+    snapshot.status.phase == Some(SnapshotPhase::New)
 }
 
 /// All files but the archive and the backup itself.
@@ -295,17 +481,19 @@ async fn files(
     log: &Written,
 ) -> bowline_vault::Result<()> {
     let key = |suffix| backup_file(name, suffix);
-    // What snapshots and plugins will have to say.
-    let snapshots: Option<Vec<Snapshot>> = None;
-    let operations: [BackupOperation; 0] = [];
     // None is `null` here, as Velero writes it.
+    let snapshots = Some(&outcome.snapshots).filter(|snapshots| !snapshots.is_empty());
     let pod_volumes = Some(&outcome.pod_volumes).filter(|volumes| !volumes.is_empty());
     let log_key = key(backup_suffix::LOG);
     tokio::try_join!(
         bucket.put(&log_key, Bytes::from(log.gzip.clone())),
         put_json(bucket, key(backup_suffix::POD_VOLUME_BACKUPS), &pod_volumes),
         put_json(bucket, key(backup_suffix::VOLUME_SNAPSHOTS), &snapshots),
-        put_json(bucket, key(backup_suffix::ITEM_OPERATIONS), &operations),
+        put_json(
+            bucket,
+            key(backup_suffix::ITEM_OPERATIONS),
+            &outcome.operations
+        ),
         put_json(
             bucket,
             key(backup_suffix::RESOURCE_LIST),
@@ -326,11 +514,11 @@ async fn put_json<T: serde::Serialize + Sync + ?Sized>(
 }
 
 /// Writes the last phase and counts it.
-async fn end(
+pub(super) async fn end(
     ctx: &Arc<Context>,
     backup: &Backup,
     status: &BackupStatus,
-    archive_bytes: u64,
+    archive_bytes: Option<u64>,
 ) -> Result<()> {
     if !patiently(ctx, || write(ctx, backup, status)).await? {
         tracing::warn!(backup = %backup.name_any(), "was deleted meanwhile");
@@ -356,6 +544,11 @@ async fn end(
         None => tracing::info!(backup = %backup.name_any(), phase, items, "ended"),
     }
     ctx.metrics.backup_finished(&schedule(backup), &finished);
+    let snapshots = Counted {
+        attempted: count(status.volume_snapshots_attempted),
+        completed: count(status.volume_snapshots_completed),
+    };
+    ctx.metrics.snapshots_taken(&schedule(backup), snapshots);
     Ok(())
 }
 
@@ -370,7 +563,7 @@ fn failed(ctx: &Context, backup: &Backup, why: &str) -> BackupStatus {
 }
 
 /// Writes a status; false when the object is gone.
-async fn write(ctx: &Context, backup: &Backup, status: &BackupStatus) -> Result<bool> {
+pub(super) async fn write(ctx: &Context, backup: &Backup, status: &BackupStatus) -> Result<bool> {
     let Some(old) = latest(ctx, backup).await? else {
         return Ok(false);
     };
@@ -381,7 +574,7 @@ async fn write(ctx: &Context, backup: &Backup, status: &BackupStatus) -> Result<
 }
 
 /// The object as it is now; none when it is gone, or another has its name.
-async fn latest(ctx: &Context, backup: &Backup) -> Result<Option<Backup>> {
+pub(super) async fn latest(ctx: &Context, backup: &Backup) -> Result<Option<Backup>> {
     let found = ctx.find::<Backup>(&backup.name_any()).await?;
     Ok(found.filter(|found| found.uid() == backup.uid()))
 }

@@ -1,6 +1,8 @@
 //! Delete item actions: whoever put something outside the bucket for an item of a backup takes it
 //! away again.
 
+use std::{sync::Arc, time::Duration};
+
 use async_trait::async_trait;
 use bowline_api::{files::backup_suffix, v1::Backup};
 use bowline_vault::{Bucket, archive::read::Reader, bucket::backup_file};
@@ -14,6 +16,11 @@ pub trait DeleteItemAction: Send + Sync {
     fn name(&self) -> &str;
     /// Whether it wants items of this resource, `datauploads.velero.io`.
     fn applies_to(&self, resource: &str) -> bool;
+    /// Whether it wants this one of them.
+    fn concerns(&self, item: &Value) -> bool {
+        let _ = item;
+        true
+    }
     /// Takes away what belongs to an item.
     ///
     /// # Errors
@@ -21,10 +28,7 @@ pub trait DeleteItemAction: Send + Sync {
     async fn execute(&self, item: &Value, backup: &Backup) -> Result<(), String>;
 }
 
-/// The actions that are built in: none yet.
-pub const BUILT_IN: &[&dyn DeleteItemAction] = &[];
-
-/// Runs the actions over the items of a backup. What they could not do is logged, and the errors
+/// Runs the actions over the items of a backup, each for so long at most. What they could not do is logged, and the errors
 /// that keep the backup from being deleted are returned: an archive that could not be read now, but
 /// not one that is not there.
 ///
@@ -33,7 +37,8 @@ pub const BUILT_IN: &[&dyn DeleteItemAction] = &[];
 pub async fn run(
     bucket: &Bucket,
     backup: &Backup,
-    actions: &[&dyn DeleteItemAction],
+    actions: &[Arc<dyn DeleteItemAction>],
+    patience: Duration,
 ) -> Result<Vec<String>, bowline_vault::Error> {
     if actions.is_empty() {
         return Ok(Vec::new());
@@ -50,7 +55,7 @@ pub async fn run(
         }
         Err(e) => return Ok(vec![unread(&e)]),
     };
-    match walk(Reader::new(&key, body), backup, actions).await {
+    match walk(Reader::new(&key, body), backup, actions, patience).await {
         Ok(()) => Ok(Vec::new()),
         Err(e) if e.is_permanent() => Err(e),
         Err(e) => Ok(vec![unread(&e)]),
@@ -64,14 +69,15 @@ fn unread(error: &bowline_vault::Error) -> String {
 async fn walk(
     mut archive: Reader,
     backup: &Backup,
-    actions: &[&dyn DeleteItemAction],
+    actions: &[Arc<dyn DeleteItemAction>],
+    patience: Duration,
 ) -> Result<(), bowline_vault::Error> {
     while let Some(item) = archive.next().await? {
         // Objects are there once more by version; once is enough.
         let Some(entry) = item.entry.filter(|entry| entry.version.is_none()) else {
             continue;
         };
-        let wanted = |action: &&&dyn DeleteItemAction| action.applies_to(&entry.resource);
+        let wanted = |action: &&Arc<dyn DeleteItemAction>| action.applies_to(&entry.resource);
         let wanted: Vec<_> = actions.iter().filter(wanted).collect();
         if wanted.is_empty() {
             continue;
@@ -83,7 +89,12 @@ async fn walk(
                 reason: e.to_string(),
             })?;
         for action in wanted {
-            if let Err(why) = action.execute(&object, backup).await {
+            if !action.concerns(&object) {
+                continue;
+            }
+            let done = tokio::time::timeout(patience, action.execute(&object, backup)).await;
+            let done = done.unwrap_or_else(|_| Err(format!("no answer within {patience:?}")));
+            if let Err(why) = done {
                 tracing::error!(
                     backup = backup.name_any(),
                     action = action.name(),

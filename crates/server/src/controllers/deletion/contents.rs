@@ -2,39 +2,139 @@
 //!
 //! All functions can be repeated. Their results are the errors, worded as Velero words them.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use bowline_api::{
     files::{Snapshot, backup_suffix},
-    names::{finalizer, label, label_value},
-    v1::{Backup, BackupStorageLocation, PodVolumeBackup, Restore, UploaderType},
+    names::{annotation, finalizer, label, label_value},
+    v1::{
+        Backup, BackupStorageLocation, PodVolumeBackup, Restore, UploaderType, VolumePluginBackup,
+        VolumeSnapshotLocation,
+    },
     v2alpha1::DataUpload,
 };
 use bowline_vault::{Bucket, bucket::backup_file};
 use kube::ResourceExt;
 
-use crate::{Context, Error, Result, repositories};
+use super::PATIENCE;
+use crate::{Context, Error, Result, plugins, repositories, snapshotters::Snapshotter};
 
 /// How long deleted restores may take to vanish.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Native snapshots. Nobody here can delete them yet, and a backup must not go while they stay.
-pub(super) async fn snapshots(bucket: &Bucket, backup: &str) -> Vec<String> {
-    let key = backup_file(backup, backup_suffix::VOLUME_SNAPSHOTS);
-    let snapshots = match bucket.json::<Option<Vec<Snapshot>>>(&key).await {
-        Ok(file) => file.flatten().unwrap_or_default(),
-        Err(e) => return vec![format!("error getting backup's volume snapshots: {e}")],
+/// Native snapshots: those of the backup's file, and those that were written down in the cluster but
+/// never came to be in it. Without a bucket that has files of the backup, only what was written down
+/// for this very object.
+pub(super) async fn snapshots(
+    ctx: &Context,
+    bucket: Option<&Bucket>,
+    backup: &Backup,
+) -> Result<Vec<String>> {
+    let key = backup_file(&backup.name_any(), backup_suffix::VOLUME_SNAPSHOTS);
+    let file = match bucket {
+        Some(bucket) => bucket.json::<Option<Vec<Snapshot>>>(&key).await,
+        None => Ok(None),
     };
-    snapshots.iter().filter_map(kept_snapshot).collect()
+    let records = match file {
+        Ok(file) => file.flatten().unwrap_or_default(),
+        Err(e) => {
+            return Ok(vec![format!(
+                "error getting backup's volume snapshots: {e}"
+            )]);
+        }
+    };
+    let labels = match bucket {
+        Some(_) => format!("{}={}", label::BACKUP_NAME, label_value(&backup.name_any())),
+        None => format!("{}={}", label::BACKUP_UID, backup.uid().unwrap_or_default()),
+    };
+    let objects = match ctx.list::<VolumePluginBackup>(&labels).await {
+        Ok(objects) => objects,
+        // A cluster need not have the kind.
+        Err(error) if error.is_not_found() => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let mut errors = Vec::new();
+    for (location, ids) in by_location(&records, &objects) {
+        if let Err(found) = delete_snapshots(ctx, &location, &ids).await? {
+            errors.extend(found);
+        }
+    }
+    if errors.is_empty() {
+        for object in &objects {
+            ctx.delete(object).await?;
+        }
+    }
+    Ok(errors)
 }
 
-fn kept_snapshot(snapshot: &Snapshot) -> Option<String> {
-    let id = snapshot.status.provider_snapshot_id.as_deref()?;
-    (!id.is_empty()).then(|| {
-        format!(
-            "error deleting snapshot {id}: there is no volume snapshotter for location {:?}",
-            snapshot.spec.location
-        )
+/// Snapshots by location.
+fn by_location(
+    records: &[Snapshot],
+    objects: &[VolumePluginBackup],
+) -> BTreeMap<String, BTreeSet<String>> {
+    let mut found = BTreeMap::<String, BTreeSet<String>>::new();
+    let in_file = records.iter().map(|record| {
+        let id = record.status.provider_snapshot_id.as_ref();
+        (Some(&record.spec.location), id)
+    });
+    let written_down = objects.iter().map(|object| {
+        let location = object.annotations().get(annotation::SNAPSHOT_LOCATION);
+        let id = object.status.as_ref().and_then(|s| s.snapshot_id.as_ref());
+        (location, id)
+    });
+    for (location, id) in in_file.chain(written_down) {
+        if let (Some(location), Some(id)) = (location, id)
+            && !id.is_empty()
+        {
+            let ids = found.entry(location.clone()).or_default();
+            ids.insert(id.clone());
+        }
+    }
+    found
+}
+
+/// Deletes snapshots of a location. The inner errors say what stays.
+async fn delete_snapshots(
+    ctx: &Context,
+    location: &str,
+    ids: &BTreeSet<String>,
+) -> Result<Result<(), Vec<String>>> {
+    let Some(found) = ctx.find::<VolumeSnapshotLocation>(location).await? else {
+        let why = format!("volume snapshot location {location} not found");
+        return Ok(Err(vec![format!(
+            "error getting volume snapshotter for snapshots {}: {why}",
+            ids.iter().cloned().collect::<Vec<_>>().join(", ")
+        )]));
+    };
+    let sink = Arc::new(|line| plugins::log(&line));
+    let opening = tokio::time::timeout(PATIENCE, Snapshotter::open(ctx, &found, sink)).await;
+    let opened = opening.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")));
+    let snapshotter = match opened {
+        Ok(snapshotter) => snapshotter,
+        Err(why) => {
+            return Ok(Err(vec![format!(
+                "error getting volume snapshotter for volume snapshot location {location}: {why}"
+            )]));
+        }
+    };
+    let mut errors = Vec::new();
+    for id in ids {
+        let deleting = snapshotter.plugin.delete_snapshot(id);
+        match tokio::time::timeout(PATIENCE, deleting).await {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => errors.push(format!("error deleting snapshot {id}: {why}")),
+            Err(_) => errors.push(format!(
+                "error deleting snapshot {id}: no answer within {PATIENCE:?}"
+            )),
+        }
+    }
+    Ok(match errors.is_empty() {
+        true => Ok(()),
+        false => Err(errors),
     })
 }
 
@@ -131,20 +231,30 @@ fn kept_upload(upload: &DataUpload) -> Option<String> {
     })
 }
 
-/// The files in the bucket.
-pub(super) async fn files(bucket: &Bucket, backup: &Backup) -> Vec<String> {
+/// Whether the files in the bucket are another backup's, which has the same name. A damaged one is
+/// nobody else's.
+pub(super) async fn is_anothers(
+    bucket: &Bucket,
+    backup: &Backup,
+) -> Result<bool, bowline_vault::Error> {
     let name = backup.name_any();
-    // One that cannot be read is nobody else's either.
-    if let Ok(Some(found)) = bucket.backup(&name).await
-        && !is_same(backup, &found)
-    {
+    let is_anothers = match bucket.backup(&name).await {
+        Ok(found) => found.is_some_and(|found| !is_same(backup, &found)),
+        Err(bowline_vault::Error::Damaged { .. }) => false,
+        Err(error) => return Err(error),
+    };
+    if is_anothers {
         tracing::warn!(
             backup = name,
             "the files in the bucket are of another backup with this name and stay"
         );
-        return Vec::new();
     }
-    let folder = format!("backups/{name}");
+    Ok(is_anothers)
+}
+
+/// The files in the bucket.
+pub(super) async fn files(bucket: &Bucket, backup: &Backup) -> Vec<String> {
+    let folder = format!("backups/{}", backup.name_any());
     let errors = bucket.delete_folder(&folder).await.err();
     let worded = |e| format!("error removing backup from backup storage: {e}");
     errors.into_iter().flatten().map(worded).collect()
@@ -284,14 +394,41 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_that_stay_are_named() {
-        let mut snapshot = Snapshot::default();
-        assert_eq!(kept_snapshot(&snapshot), None);
-        snapshot.spec.location = "east".to_owned();
-        snapshot.status.provider_snapshot_id = Some("snap-1".to_owned());
-        assert_eq!(
-            kept_snapshot(&snapshot).unwrap(),
-            "error deleting snapshot snap-1: there is no volume snapshotter for location \"east\""
-        );
+    fn snapshots_of_the_file_and_of_the_cluster_go() {
+        let record = |location: &str, id: Option<&str>| {
+            let mut record = Snapshot::default();
+            record.spec.location = location.to_owned();
+            record.status.provider_snapshot_id = id.map(str::to_owned);
+            record
+        };
+        let object = |location: Option<&str>, id: &str| {
+            let mut object = VolumePluginBackup::default();
+            if let Some(location) = location {
+                let annotations = object.annotations_mut();
+                annotations.insert(
+                    annotation::SNAPSHOT_LOCATION.to_owned(),
+                    location.to_owned(),
+                );
+            }
+            object.status_mut().snapshot_id = Some(id.to_owned());
+            object
+        };
+        let records = [
+            record("east", Some("a")),
+            record("east", None),
+            record("west", Some("")),
+        ];
+        let objects = [
+            object(Some("east"), "a"),
+            object(Some("east"), "b"),
+            object(Some("west"), "c"),
+            object(None, "imported by hand"),
+        ];
+        let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
+        let expected = [
+            ("east".to_owned(), ids(&["a", "b"])),
+            ("west".to_owned(), ids(&["c"])),
+        ];
+        assert_eq!(by_location(&records, &objects), expected.into());
     }
 }

@@ -1,7 +1,7 @@
 //! The end of a restore: operations of plugins, new volumes and hooks in pods are seen through, then
 //! the last phase is written. And the end of its object: the files in the bucket go first.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bowline_api::{
     Time,
@@ -9,6 +9,7 @@ use bowline_api::{
         BackupVolumeInfo, OperationPhase, ResourceList, RestoreOperation, Results, backup_suffix,
         restore_suffix,
     },
+    json,
     names::{finalizer, label, label_value},
     v1::{
         Backup, BackupStorageLocation, HookStatus, PodVolumeRestore, Restore, RestorePhase,
@@ -28,8 +29,13 @@ use kube::ResourceExt;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{pods, run::end, volumes};
-use crate::{Context, Error, Result, node::copy::Copy};
+use super::{
+    super::operations::{self, Of, count, is_over},
+    pods,
+    run::{end, write},
+    volumes,
+};
+use crate::{Context, Error, Result, node::copy::Copy, plugins};
 
 /// Sees a restore through whose objects are there.
 pub(super) async fn finalize(
@@ -64,7 +70,10 @@ async fn see_through(
     cancel: &CancellationToken,
 ) -> Result<()> {
     let mut findings = Findings::default();
-    let operations = operations(ctx, restore, bucket, &mut findings).await?;
+    let operations = operations(ctx, restore, bucket, &mut findings, cancel).await?;
+    let Some(operations) = operations else {
+        return Ok(());
+    };
     let key = restore_file(&restore.name_any(), restore_suffix::RESOURCE_LIST);
     let list: ResourceList = bucket.json(&key).await?.unwrap_or_default();
     let backup = restore.spec.backup_name.clone().unwrap_or_default();
@@ -114,12 +123,7 @@ fn last(
     errors: i64,
     hooks: Option<HookStatus>,
 ) {
-    let count = |wanted: OperationPhase| {
-        let matching = operations
-            .iter()
-            .filter(|o| o.status.phase.as_ref() == Some(&wanted));
-        i64::try_from(matching.count()).ok().filter(|n| *n > 0)
-    };
+    let count = |wanted: OperationPhase| count(operations.iter().map(|o| &o.status), &wanted);
     let failed_before = matches!(
         status.phase,
         Some(
@@ -146,35 +150,72 @@ fn last(
     }
 }
 
-/// Operations of plugins that this server does not have cannot be asked about any more.
+/// Waits for operations of plugins; none when the restore is given up or the server stops meanwhile.
 async fn operations(
-    ctx: &Context,
+    ctx: &Arc<Context>,
     restore: &Restore,
     bucket: &Bucket,
     findings: &mut Findings,
-) -> Result<Vec<RestoreOperation>> {
+    cancel: &CancellationToken,
+) -> Result<Option<Vec<RestoreOperation>>> {
     let key = restore_file(&restore.name_any(), restore_suffix::ITEM_OPERATIONS);
     let mut operations: Vec<RestoreOperation> = bucket.json(&key).await?.unwrap_or_default();
-    let mut lost = false;
-    for operation in &mut operations {
-        let phase = operation.status.phase.clone().unwrap_or_default();
-        if matches!(phase, OperationPhase::Completed | OperationPhase::Failed) {
-            continue;
+    let is_open = |operations: &[RestoreOperation]| operations.iter().any(|o| !is_over(&o.status));
+    if is_open(&operations) {
+        let plugins = ctx
+            .plugins
+            .start(Arc::new(|line| plugins::log(&line)))
+            .await;
+        let owner = json::to_vec(restore).unwrap_or_default().into();
+        let limit = limit(ctx, restore);
+        loop {
+            let asked = operations.iter_mut().map(Into::into);
+            if operations::ask(&plugins, Of::Restore, &owner, asked, limit).await {
+                bucket.put_json(&key, &operations).await?;
+                tell(ctx, restore, &operations).await?;
+            }
+            if !is_open(&operations) {
+                break;
+            }
+            let pause = tokio::time::sleep(ctx.settings.item_operation_sync_frequency);
+            let is_given_up = cancel.run_until_cancelled(pause).await.is_none();
+            if is_given_up {
+                plugins.stop().await;
+                return Ok(None);
+            }
         }
-        lost = true;
-        let why = format!(
-            "this server has no plugin {}",
-            operation.spec.restore_item_action
-        );
-        findings.velero(format!("error from restore item operation: {why}"));
-        operation.status.phase = Some(OperationPhase::Failed);
-        operation.status.error = Some(why);
-        operation.status.updated = Some(Time(ctx.now()));
+        plugins.stop().await;
     }
-    if lost {
-        bucket.put_json(&key, &operations).await?;
+    for operation in &operations {
+        if operation.status.phase == Some(OperationPhase::Failed) {
+            let why = operation.status.error.as_deref().unwrap_or_default();
+            let plugin = &operation.spec.restore_item_action;
+            findings.velero(format!(
+                "error from restore item operation: {why}, plugin: {plugin}"
+            ));
+        }
     }
-    Ok(operations)
+    Ok(Some(operations))
+}
+
+/// How long an operation of a restore may go on.
+fn limit(ctx: &Context, restore: &Restore) -> Duration {
+    let said = restore.spec.item_operation_timeout.as_ref();
+    let nanos = said.and_then(|said| said.nanos().ok());
+    let nanos = nanos.and_then(|nanos| u64::try_from(nanos).ok());
+    match nanos {
+        None | Some(0) => ctx.settings.default_item_operation_timeout,
+        Some(nanos) => Duration::from_nanos(nanos),
+    }
+}
+
+/// Says in the restore's status how many operations are over.
+async fn tell(ctx: &Context, restore: &Restore, operations: &[RestoreOperation]) -> Result<()> {
+    let statuses = || operations.iter().map(|operation| &operation.status);
+    let mut status = restore.status.clone().unwrap_or_default();
+    status.restore_item_operations_completed = count(statuses(), &OperationPhase::Completed);
+    status.restore_item_operations_failed = count(statuses(), &OperationPhase::Failed);
+    write(ctx, restore, &status).await.map(drop)
 }
 
 /// Runs the hooks of pods that this restore has made; none when there are no hooks at all.

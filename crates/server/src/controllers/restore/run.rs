@@ -11,20 +11,24 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bowline_api::{
     Duration, Time,
-    files::{BackupVolumeInfo, RestoreVolumeInfo, backup_suffix, restore_suffix},
+    files::{BackupVolumeInfo, RestoreVolumeInfo, Snapshot, backup_suffix, restore_suffix},
     names::{FEATURE_API_GROUP_VERSIONS, annotation, finalizer},
     v1::{PodVolumeBackup, Restore, RestorePhase, RestoreProgress, RestoreStatus},
 };
 use bowline_engine::{
+    discovery::{Discovery, Versions},
     log::{About, Log, Written},
     progress::Progress,
     restore::{
-        self, Job, Outcome, Settings, plan,
+        self, Job, Outcome, Settings,
+        action::RestoreItemAction,
+        plan,
         pod_volume::{Copies, PodVolumes},
         source::{Installation, Source},
         validate,
     },
 };
+use bowline_plugin::host::Plugins;
 use bowline_vault::{
     Bucket,
     archive::read::Reader,
@@ -41,8 +45,13 @@ use tokio_util::sync::CancellationToken;
 use super::{
     super::{Telling, log_level, patiently},
     finish, pods, schedule,
+    snapshots::Native,
 };
-use crate::{Context, Error, Result, error::chain};
+use crate::{
+    Context, Error, Result,
+    error::chain,
+    plugins::{actions, into_log},
+};
 
 /// Where an administrator says which versions are liked best.
 const WISHES: (&str, &str) = ("enableapigroupversions", "restoreResourcesVersionPriority");
@@ -239,6 +248,17 @@ async fn objects(
         let error = Error::api("read the configuration of restore item actions")(error);
         error.chain()
     })??;
+    let native = snapshots(ctx, restore, &backup, bucket, log, resumed).await?;
+    // Plugins may take their time to say what they are for.
+    let ready = async {
+        let plugins = ctx.plugins.start(into_log(log, false)).await;
+        let actions = with_plugins(ctx, &plugins, restore, actions, log).await?;
+        Ok::<_, String>((plugins, actions))
+    };
+    let (plugins, actions) = tokio::select! {
+        ready = ready => ready?,
+        () = cancel.cancelled() => return Ok(None),
+    };
     let job = Job {
         client: ctx.client.clone(),
         restore: Arc::new(restore.clone()),
@@ -247,6 +267,7 @@ async fn objects(
         actions,
         volumes: volumes.unwrap_or_default(),
         pod_volumes,
+        snapshots: Some(Arc::clone(&native) as _),
         settings: Settings {
             priorities: ctx.settings.restore_resource_priorities.clone(),
             versions: wishes(ctx).await.map_err(|error| error.chain())?,
@@ -266,7 +287,10 @@ async fn objects(
     let body = bucket.get(&key).await;
     let body = body.map_err(|error| format!("error downloading backup: {}", chain(&error)))?;
     let made = restore::run(job, Reader::new(&key, body)).await;
+    // What they have to say belongs into the log.
+    plugins.stop().await;
     let mut outcome = made.map_err(|error| chain(&error))?;
+    native.finish().await;
     let fillings = std::mem::take(&mut outcome.fillings);
     pods::know_repositories(ctx, &source.location, &fillings).await;
     let filled = tokio::select! {
@@ -274,9 +298,45 @@ async fn objects(
         () = cancel.cancelled() => return Ok(None),
         () = ctx.stop.cancelled(), if !fillings.is_empty() => return Ok(None),
     };
-    // Snapshots of other kinds will have their say here.
-    let volumes = pods::infos(ctx, &filled).await;
+    let mut volumes = pods::infos(ctx, &filled).await;
+    volumes.extend(native.infos());
     Ok(Some(Made { outcome, volumes }))
+}
+
+/// The native snapshots of the backup, and how volumes are made of them.
+async fn snapshots(
+    ctx: &Arc<Context>,
+    restore: &Restore,
+    backup: &str,
+    bucket: &Bucket,
+    log: &Log,
+    resumed: bool,
+) -> Result<Arc<Native>, String> {
+    let key = backup_file(backup, backup_suffix::VOLUME_SNAPSHOTS);
+    let records = bucket.json::<Option<Vec<Snapshot>>>(&key).await;
+    let records =
+        records.map_err(|error| format!("error fetching volume snapshots: {}", chain(&error)))?;
+    let records = records.flatten().unwrap_or_default();
+    let native = Native::new(ctx, restore, records, log, resumed).await;
+    native.map(Arc::new).map_err(|error| error.chain())
+}
+
+/// The actions with those of plugins after them.
+async fn with_plugins(
+    ctx: &Context,
+    plugins: &Plugins,
+    restore: &Restore,
+    mut all: Vec<Arc<dyn RestoreItemAction>>,
+    log: &Log,
+) -> Result<Vec<Arc<dyn RestoreItemAction>>, String> {
+    if !actions::any(plugins, &actions::RESTORE) {
+        return Ok(all);
+    }
+    let discovery = Discovery::read(&ctx.client, Versions::Preferred).await;
+    let discovery =
+        discovery.map_err(|error| Error::api("discover the cluster's resources")(error).chain())?;
+    all.extend(actions::for_restore(plugins, restore, &discovery, log).await);
+    Ok(all)
 }
 
 /// What the backup has of the volumes of pods: its file says, or, if it has none, the cluster.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bowline_api::{
     names::{label, label_value},
-    v1::{Backup, BackupHooks, BackupPhase as Phase, PodVolumeBackup},
+    v1::{Backup, BackupHooks, BackupPhase as Phase, PodVolumeBackup, VolumePluginBackup},
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -115,33 +115,47 @@ fn owners(
 /// The object for a pod volume backup of the bucket, belonging to the imported backup.
 pub(super) fn volume(found: &PodVolumeBackup, backup: &Backup, location: &str) -> PodVolumeBackup {
     let mut volume = found.clone();
+    // The list in the bucket leaves out what its entries are.
+    volume.kind = Some("PodVolumeBackup".to_owned());
+    volume.api_version = Some("velero.io/v1".to_owned());
+    volume.metadata = belonging(&found.metadata, backup);
+    volume.spec.backup_storage_location = location.to_owned();
+    volume
+}
+
+/// The same for what a plugin said of a snapshot.
+pub(super) fn plugin_volume(found: &VolumePluginBackup, backup: &Backup) -> VolumePluginBackup {
+    let mut volume = found.clone();
+    volume.kind = Some("VolumePluginBackup".to_owned());
+    volume.api_version = Some("velero.io/v1".to_owned());
+    volume.metadata = belonging(&found.metadata, backup);
+    volume
+}
+
+/// The metadata of something that belonged to a backup, and belongs to the imported one.
+fn belonging(found: &ObjectMeta, backup: &Backup) -> ObjectMeta {
     let uid = backup.uid().unwrap_or_default();
-    let mut labels = found.metadata.labels.clone();
+    let mut labels = found.labels.clone();
     if let Some(label) = labels
         .as_mut()
         .and_then(|labels| labels.get_mut(label::BACKUP_UID))
     {
         label.clone_from(&uid);
     }
-    let mut owners = found.metadata.owner_references.clone();
+    let mut owners = found.owner_references.clone();
     for owner in owners.iter_mut().flatten() {
         if owner.kind == "Backup" && owner.name == backup.name_any() {
             owner.uid.clone_from(&uid);
         }
     }
-    // The list in the bucket leaves out what its entries are.
-    volume.kind = Some("PodVolumeBackup".to_owned());
-    volume.api_version = Some("velero.io/v1".to_owned());
-    volume.metadata = ObjectMeta {
-        name: found.metadata.name.clone(),
+    ObjectMeta {
+        name: found.name.clone(),
         namespace: backup.namespace(),
         labels,
-        annotations: found.metadata.annotations.clone(),
+        annotations: found.annotations.clone(),
         owner_references: owners,
         ..Default::default()
-    };
-    volume.spec.backup_storage_location = location.to_owned();
-    volume
+    }
 }
 
 /// Whether what belongs to an imported backup is not all there yet.

@@ -2,11 +2,14 @@
 
 use bowline_api::{
     files::{
-        BackupMethod, BackupOperation, BackupVolumeInfo, CsiSnapshotInfo, NativeSnapshotInfo,
-        ResourceList, Results, Snapshot,
+        BackupMethod, BackupOperation, BackupVolumeInfo, CsiSnapshotInfo, HookWindow,
+        NativeSnapshotInfo, ResourceList, Results, Snapshot,
     },
     names::{label, label_value},
-    v1::{Backup, BackupStatus, DeleteBackupRequest, DownloadTargetKind, PodVolumeBackup},
+    v1::{
+        Backup, BackupStatus, DeleteBackupRequest, DownloadTargetKind, PodVolumeBackup,
+        VolumePluginBackup,
+    },
 };
 use kube::{Client, ResourceExt};
 use serde_json::Value;
@@ -17,7 +20,7 @@ use crate::{
         Downloader, TrustArgs,
         file::{File, Files},
     },
-    output::describe::{operations, pods::PodVolume, results},
+    output::describe::{operations, plugins::PluginVolume, pods::PodVolume, results},
     select::labelled,
 };
 
@@ -51,7 +54,9 @@ pub(crate) struct Facts {
     pub(crate) deletions: Vec<DeleteBackupRequest>,
     /// Its pod volumes, as they are now.
     pub(crate) pod_volumes: Vec<PodVolume>,
-    /// Warnings and errors; none if there are none to show.
+    /// Its snapshots that plugins upload, as they are now.
+    pub(crate) plugin_volumes: Vec<PluginVolume>,
+    /// Warnings, errors and times of hooks; none if there are none to show.
     pub(crate) results: Option<File<Results>>,
     /// Plugin operations; none if there are none to show.
     pub(crate) operations: Option<File<Vec<BackupOperation>>>,
@@ -79,11 +84,15 @@ impl Facts {
 
         let files = files(ctx, client, trust, &backup).await;
         let findings = results::Counts::new(status.warnings, status.errors);
+        let hooks = status.hook_status.as_ref();
+        let has_hooks = is_set(hooks.and_then(|hooks| hooks.hooks_attempted));
+        let wants_results = findings.are_some() || has_hooks;
         let wants_operations = details && is_set(status.backup_item_operations_attempted);
-        let (deletions, pod_volumes, results, operations, resources, volumes) = futures::join!(
+        let (deletions, pod_volumes, plugin_volumes, results, operations, resources, volumes) = futures::join!(
             labelled(ctx, client, &by_uid, "DeleteBackupRequests"),
             labelled::<PodVolumeBackup>(ctx, client, &by_name, "PodVolumeBackups"),
-            files.read_if(findings.are_some(), DownloadTargetKind::BackupResults),
+            plugin_volumes(ctx, client, &backup),
+            files.read_if(wants_results, DownloadTargetKind::BackupResults),
             files.read_if(wants_operations, DownloadTargetKind::BackupItemOperations),
             files.read_if(details, DownloadTargetKind::BackupResourceList),
             volumes(&files, &status),
@@ -93,6 +102,7 @@ impl Facts {
             details,
             deletions,
             pod_volumes: pod_volumes.iter().map(PodVolume::from).collect(),
+            plugin_volumes: plugin_volumes.iter().map(PluginVolume::from).collect(),
             results,
             operations,
             resources,
@@ -109,6 +119,15 @@ impl Facts {
     pub(crate) fn findings(&self) -> results::Counts {
         let status = self.status();
         results::Counts::new(status.warnings, status.errors)
+    }
+
+    /// How long hooks held pods; none if the server did not tell.
+    pub(crate) fn hook_windows(&self) -> &[HookWindow] {
+        let windows = match &self.results {
+            Some(File::Found(results)) => results.hook_windows.as_ref(),
+            _ => None,
+        };
+        windows.map_or(&[], |windows| &windows.pods)
     }
 
     /// How many plugin operations there were.
@@ -142,6 +161,24 @@ async fn files(ctx: &Context, client: &Client, trust: &TrustArgs, backup: &Backu
         true => Files::none(),
         false => Files::from(Downloader::of_backup(ctx, client, trust, backup).await),
     }
+}
+
+/// What plugins do with its snapshots. The server labels their objects; one that it has not seen yet
+/// still names its backup.
+async fn plugin_volumes(
+    ctx: &Context,
+    client: &Client,
+    backup: &Backup,
+) -> Vec<VolumePluginBackup> {
+    const WHAT: &str = "VolumePluginBackups";
+    let (name, key) = (backup.name_any(), label::BACKUP_NAME);
+    let (ours, nobody_s) = (format!("{key}={}", label_value(&name)), format!("!{key}"));
+    let (mut volumes, others) = futures::join!(
+        labelled::<VolumePluginBackup>(ctx, client, &ours, WHAT),
+        labelled::<VolumePluginBackup>(ctx, client, &nobody_s, WHAT),
+    );
+    volumes.extend(others.into_iter().filter(|it| it.spec.backup == name));
+    volumes
 }
 
 async fn volumes(files: &Files, status: &BackupStatus) -> Result<Volumes, (VolumeStep, String)> {

@@ -42,7 +42,11 @@ pub(super) fn describe(facts: &Facts, clock: &Clock) -> Value {
     if let Some(errors) = status.validation_errors.as_ref().filter(|e| !e.is_empty()) {
         value["validationErrors"] = json!(errors);
     }
-    if let Some(file) = &facts.results {
+    if let Some(file) = facts
+        .results
+        .as_ref()
+        .filter(|_| facts.findings().are_some())
+    {
         results::structured(&mut value, file, facts.findings());
     }
     if !facts.deletions.is_empty() {
@@ -186,6 +190,10 @@ fn more_status(facts: &Facts, status: &BackupStatus, value: &mut Value) {
     }
     if let Some(reason) = status.failure_reason.as_ref().filter(|r| !r.is_empty()) {
         value["failureReason"] = json!(reason);
+    }
+    let windows = facts.hook_windows();
+    if !windows.is_empty() {
+        value["hookWindows"] = json!(windows);
     }
     let operations = operations::structured(facts.operation_counts(), facts.operations.as_ref());
     if let Some(operations) = operations {

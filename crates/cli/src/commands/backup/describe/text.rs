@@ -1,6 +1,7 @@
 //! The description of a backup for people, laid out as Velero lays it out.
 
 use bowline_api::{
+    files::HookWindow,
     names::annotation,
     v1::{BackupPhase, BackupStatus},
 };
@@ -30,7 +31,11 @@ pub(crate) fn describe(facts: &Facts, colour: Colour, clock: &Clock) -> String {
     spec::uploader(&mut d, &backup.spec);
     d.validation_errors(status.validation_errors.as_ref());
     d.blank();
-    if let Some(file) = &facts.results {
+    if let Some(file) = facts
+        .results
+        .as_ref()
+        .filter(|_| facts.findings().are_some())
+    {
         results::text(&mut d, file, facts.findings());
     }
     d.blank();
@@ -51,6 +56,7 @@ pub(crate) fn describe(facts: &Facts, colour: Colour, clock: &Clock) -> String {
             hooks.hooks_attempted.unwrap_or_default(),
         );
         d.field(0, "HooksFailed", hooks.hooks_failed.unwrap_or_default());
+        hook_windows(&mut d, facts);
     }
     deletions(&mut d, facts);
     d.finish()
@@ -113,6 +119,40 @@ fn progress(d: &mut Describer<'_>, status: &BackupStatus) {
     d.blank();
 }
 
+/// How long hooks held pods. Not aligned with what Velero has above.
+fn hook_windows(d: &mut Describer<'_>, facts: &Facts) {
+    let windows = facts.hook_windows();
+    let by_time = |a: &&HookWindow, b: &&HookWindow| a.seconds.total_cmp(&b.seconds);
+    let Some(longest) = windows.iter().max_by(by_time) else {
+        return;
+    };
+    let (time, pod) = (seconds(longest.seconds), pod(longest));
+    d.line(format_args!("Longest hook window: {time} ({pod})"));
+    if facts.details {
+        d.line("Hook windows:");
+        for window in windows {
+            d.field(1, &self::pod(window), seconds(window.seconds));
+        }
+    }
+}
+
+fn pod(window: &HookWindow) -> String {
+    format!("{}/{}", window.namespace, window.pod)
+}
+
+/// A short time: `37ms`, `1.2s`, `2m5s`.
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        ..1.0 => format!("{:.0}ms", seconds * 1000.0),
+        1.0..60.0 => format!("{seconds:.1}s"),
+        _ => format!(
+            "{:.0}m{:.0}s",
+            (seconds / 60.0).floor(),
+            (seconds % 60.0).floor()
+        ),
+    }
+}
+
 fn deletions(d: &mut Describer<'_>, facts: &Facts) {
     if facts.deletions.is_empty() {
         return;
@@ -137,6 +177,27 @@ fn deletions(d: &mut Describer<'_>, facts: &Facts) {
         }
         for error in errors {
             d.line(format_args!("\t\t{error}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn short_times_are_told_in_what_suits_them() {
+        for (time, wanted) in [
+            (0.0, "0ms"),
+            (0.0374, "37ms"),
+            (1.0, "1.0s"),
+            (1.234, "1.2s"),
+            (59.94, "59.9s"),
+            (60.0, "1m0s"),
+            (125.9, "2m5s"),
+            (7200.0, "120m0s"),
+        ] {
+            assert_eq!(seconds(time), wanted);
         }
     }
 }

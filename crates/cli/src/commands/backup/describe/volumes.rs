@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::facts::{Facts, VolumeStep, Volumes};
 use crate::output::describe::{
-    Describer,
+    Describer, plugins,
     pods::{self, Phases, PodVolume},
 };
 
@@ -34,6 +34,11 @@ pub(super) fn text(d: &mut Describer<'_>, facts: &Facts) {
             };
             d.line(format_args!("\t<error {verb} {what}: {why}>"));
         }
+    }
+    if !facts.plugin_volumes.is_empty() {
+        d.blank();
+        let heading = "Volume Plugin Backups";
+        plugins::text(d, 1, heading, &facts.plugin_volumes, facts.details);
     }
 }
 
@@ -165,6 +170,15 @@ fn pods(d: &mut Describer<'_>, volumes: &[PodVolume], details: bool) {
 
 /// The value of `status.backupVolumes`.
 pub(super) fn structured(facts: &Facts, now: Timestamp) -> Value {
+    let mut value = structured_volumes(facts, now);
+    if !facts.plugin_volumes.is_empty() {
+        value["volumePluginBackups"] =
+            plugins::structured(&facts.plugin_volumes, facts.details, now);
+    }
+    value
+}
+
+fn structured_volumes(facts: &Facts, now: Timestamp) -> Value {
     let volumes = match &facts.volumes {
         Ok(volumes) => volumes,
         Err((step, why)) => {

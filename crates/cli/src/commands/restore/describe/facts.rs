@@ -3,7 +3,10 @@
 use bowline_api::{
     files::{ResourceList, RestoreOperation, RestoreVolumeInfo, Results},
     names::{label, label_value},
-    v1::{DownloadTargetKind, PodVolumeRestore, Restore, RestorePhase, RestoreStatus},
+    v1::{
+        DownloadTargetKind, PodVolumeRestore, Restore, RestorePhase, RestoreStatus,
+        VolumePluginRestore,
+    },
 };
 use kube::{Client, ResourceExt};
 
@@ -14,7 +17,7 @@ use crate::{
         Downloader, TrustArgs,
         file::{File, Files},
     },
-    output::describe::{operations, pods::PodVolume, results},
+    output::describe::{operations, plugins::PluginVolume, pods::PodVolume, results},
     select::labelled,
 };
 
@@ -26,6 +29,8 @@ pub(super) struct Facts {
     pub(super) details: bool,
     /// Its pod volumes, as they are now.
     pub(super) pod_volumes: Vec<PodVolume>,
+    /// Its snapshots that plugins bring back, as they are now.
+    pub(super) plugin_volumes: Vec<PluginVolume>,
     /// Warnings and errors; none if there are none to show.
     pub(super) results: Option<File<Results>>,
     /// Plugin operations; none if there are none to show.
@@ -52,8 +57,9 @@ impl Facts {
         let wants_results = results::Counts::new(status.warnings, status.errors).are_some();
         let wants_operations =
             details && status.restore_item_operations_attempted.unwrap_or_default() > 0;
-        let (pod_volumes, results, operations, resources, volumes) = futures::join!(
+        let (pod_volumes, plugin_volumes, results, operations, resources, volumes) = futures::join!(
             labelled::<PodVolumeRestore>(ctx, client, &by_name, "PodVolumeRestores"),
+            labelled::<VolumePluginRestore>(ctx, client, &by_name, "VolumePluginRestores"),
             files.read_if(wants_results, DownloadTargetKind::RestoreResults),
             files.read_if(wants_operations, DownloadTargetKind::RestoreItemOperations),
             files.read_if(details, DownloadTargetKind::RestoreResourceList),
@@ -63,6 +69,7 @@ impl Facts {
             restore,
             details,
             pod_volumes: pod_volumes.iter().map(PodVolume::from).collect(),
+            plugin_volumes: plugin_volumes.iter().map(PluginVolume::from).collect(),
             results: results.map(File::required),
             operations,
             resources,

@@ -14,7 +14,7 @@ use crate::{
     flags::selector,
     output::{
         describe::{
-            NONE, joined, operations,
+            NONE, joined, operations, plugins,
             pods::{self, Phases},
             resources, results, switch,
         },
@@ -112,6 +112,10 @@ fn structured_status(facts: &Facts, status: &RestoreStatus, clock: &Clock) -> Va
             "podVolumeRestores": pod_volumes(facts, clock),
         },
     });
+    if !facts.plugin_volumes.is_empty() {
+        value["restoreVolumes"]["volumePluginRestores"] =
+            plugins::structured(&facts.plugin_volumes, facts.details, clock.now);
+    }
     if let Some(progress) = &status.progress {
         let (total, done) = match phase(&facts.restore) {
             RestorePhase::InProgress => ("estimatedTotalItemsToBeRestored", "itemsRestoredSoFar"),

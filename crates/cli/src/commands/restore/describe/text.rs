@@ -12,7 +12,7 @@ use crate::{
     flags::selector,
     output::{
         describe::{
-            Colour, Describer, NONE, joined, operations,
+            Colour, Describer, NONE, joined, operations, plugins,
             pods::{self, Phases},
             resources, results, switch,
         },
@@ -37,6 +37,11 @@ pub(super) fn describe(facts: &Facts, colour: Colour, clock: &Clock) -> String {
     let switched = |value| switch(value, "false", "true", "auto");
     d.field(0, "Restore PVs", switched(restore.spec.restore_pvs));
     pod_volumes(&mut d, facts);
+    if !facts.plugin_volumes.is_empty() {
+        d.blank();
+        let heading = "Volume Plugin Restores";
+        plugins::text(&mut d, 0, heading, &facts.plugin_volumes, facts.details);
+    }
     volumes::text(&mut d, facts);
     d.blank();
     settings(&mut d, &restore.spec);
