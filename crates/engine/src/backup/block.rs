@@ -111,7 +111,7 @@ impl Run {
         let mut kept = Vec::new();
         for member in members {
             if self.over.is_cancelled() {
-                // Nobody is frozen any more; who is will be let go.
+                // Nobody else is frozen; who is will be let go.
                 break;
             }
             match self.hook(&member, Phase::Pre).await {

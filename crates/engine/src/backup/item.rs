@@ -54,7 +54,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// Why something is not in a backup that was ended early.
-const ENDED: &str = "the backup was ended";
+pub(super) const ENDED: &str = "the backup was ended";
 
 /// A backup while it runs.
 pub(super) struct Run {

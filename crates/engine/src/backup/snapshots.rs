@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use bowline_api::files::Snapshot;
 use serde_json::Value;
 
-use super::item::Run;
+use super::item::{ENDED, Run};
 use crate::{
     action::{claims, text},
     discovery::Resource,
@@ -100,7 +100,7 @@ impl Run {
         // One that was asked for is waited for: else nobody would know of it.
         let _held = self.held.begin();
         if self.over.is_cancelled() {
-            return Err("the backup was ended".to_owned());
+            return Err(ENDED.to_owned());
         }
         snapshots.take(volume, &zone).await
     }

@@ -34,8 +34,8 @@ use crate::{Context, Error, Result, context::Running, plugins};
 /// The controller's name.
 pub const NAME: &str = "backup-deletion";
 
-/// How long a plugin may take for one call, so that it does not hold up all deletions. What it did not
-/// do keeps the backup from being deleted, and can be asked for again.
+/// How long a plugin may take for one call, so that it does not hold up all deletions. A snapshot that
+/// was not deleted keeps its backup, and can be asked for again; a delete action's failure is told.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// How long an answered request is kept.

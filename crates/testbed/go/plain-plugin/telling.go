@@ -71,7 +71,7 @@ func (t *telling) CreateSnapshot(volume, zone string, tags map[string]string) (s
 
 func (t *telling) CreateVolumeFromSnapshot(snapshot, kind, zone string, iops *int64) (string, error) {
 	// Nobody says of which backup the snapshot is; the object does, on any cluster.
-	of, err := t.client.Resource(backups).Namespace(t.namespace).Get(context.TODO(), snapshot, metav1.GetOptions{})
+	of, err := t.client.Resource(backups).Namespace(t.namespace).Get(context.Background(), snapshot, metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -98,7 +98,7 @@ func (t *telling) begin(kind schema.GroupVersionResource, meta metav1.ObjectMeta
 	object.SetKind(map[string]string{backups.Resource: "VolumePluginBackup", restores.Resource: "VolumePluginRestore"}[kind.Resource])
 	object.SetName(meta.Name)
 	object.SetGenerateName(meta.GenerateName)
-	made, err := t.client.Resource(kind).Namespace(t.namespace).Create(context.TODO(), object, metav1.CreateOptions{})
+	made, err := t.client.Resource(kind).Namespace(t.namespace).Create(context.Background(), object, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -127,7 +127,7 @@ func (t *telling) tell(kind schema.GroupVersionResource, name string, status map
 	body, err := json.Marshal(map[string]any{"status": status})
 	if err == nil {
 		objects := t.client.Resource(kind).Namespace(t.namespace)
-		_, err = objects.Patch(context.TODO(), name, types.MergePatchType, body, metav1.PatchOptions{})
+		_, err = objects.Patch(context.Background(), name, types.MergePatchType, body, metav1.PatchOptions{})
 	}
 	if err != nil {
 		panic(err)
