@@ -97,6 +97,19 @@ impl Context {
         .await
     }
 
+    /// The same for whoever needs more than one.
+    pub(crate) fn connect(&self) -> bowline_server::lease::Connect {
+        let (kubeconfig, context) = (&self.globals.kubeconfig, &self.globals.kubecontext);
+        let (kubeconfig, context) = (kubeconfig.clone(), context.clone());
+        Box::new(move || {
+            let (kubeconfig, context) = (kubeconfig.clone(), context.clone());
+            Box::pin(async move {
+                let connected = cluster::connect(kubeconfig.as_deref(), context.as_deref()).await;
+                connected.map_err(|error| bowline_server::Error::Setup(format!("{error:#}")))
+            })
+        })
+    }
+
     /// The features of the flag and of the configuration file.
     pub(crate) fn features(&self) -> Vec<String> {
         let flag = self.globals.features.iter().flat_map(|list| &list.0);

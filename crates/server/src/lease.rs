@@ -3,9 +3,13 @@
 //! A holder renews every few seconds; when it has not done so for the lease's time, as seen by our
 //! own clock and no other, anybody may take it. A holder that cannot renew for that long stops
 //! acting before somebody else starts: it gives up after two thirds of the time.
+//!
+//! All that is done on a thread of its own with a connection of its own, so that no work of this
+//! process, however hard, costs it the lease.
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -15,7 +19,7 @@ use kube::{
     Api, Client,
     api::{ObjectMeta, PostParams},
 };
-use tokio::time::Instant;
+use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Error, Result};
@@ -44,8 +48,88 @@ impl Default for Times {
     }
 }
 
+/// Makes a connection to the cluster, for the thread that asks for it.
+pub type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Client>> + Send + Sync>;
+
+/// The time in which this server acts. Dropped, it is left to run out.
+pub struct Term {
+    lost: CancellationToken,
+    /// Whoever sends wants the lease let go, and waits for the other end.
+    end: oneshot::Sender<oneshot::Sender<()>>,
+}
+
+impl Term {
+    /// Waits until this server is the one, and keeps it so; none when the token is cancelled first.
+    ///
+    /// # Errors
+    /// When there is no connection, or no thread to be had.
+    pub async fn begin(
+        connect: Connect,
+        namespace: &str,
+        identity: &str,
+        times: Times,
+        stop: &CancellationToken,
+    ) -> Result<Option<Self>> {
+        let (begun, has_begun) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let lost = CancellationToken::new();
+        let (namespace, identity) = (namespace.to_owned(), identity.to_owned());
+        let (stop, over) = (stop.clone(), lost.clone());
+        let serve = async move {
+            let client = match connect().await {
+                Ok(client) => client,
+                Err(error) => {
+                    let _ = begun.send(Err(error));
+                    return;
+                }
+            };
+            let mut leadership = Leadership::new(&client, &namespace, &identity, times);
+            let acquired = leadership.acquire(&stop).await;
+            let goes_on = matches!(acquired, Ok(true));
+            if begun.send(acquired).is_err() || !goes_on {
+                return;
+            }
+            tokio::select! {
+                () = leadership.keep() => over.cancel(),
+                asked = ended => {
+                    let asked: Result<oneshot::Sender<()>, _> = asked;
+                    if let Ok(done) = asked {
+                        leadership.release().await;
+                        let _ = done.send(());
+                    }
+                }
+            }
+        };
+        let setup = |error: std::io::Error| Error::Setup(format!("hold the lease: {error}"));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(setup)?;
+        std::thread::Builder::new()
+            .name("lease".to_owned())
+            .spawn(move || runtime.block_on(serve))
+            .map_err(setup)?;
+        let gone = |_| Err(Error::Setup("hold the lease: its thread ended".to_owned()));
+        let acquired = has_begun.await.unwrap_or_else(gone)?;
+        Ok(acquired.then_some(Self { lost, end }))
+    }
+
+    /// Waits until somebody else may act.
+    pub async fn lost(&self) {
+        self.lost.cancelled().await;
+    }
+
+    /// Lets the lease go, so that another server need not wait.
+    pub async fn end(self) {
+        let (done, is_done) = oneshot::channel();
+        if self.end.send(done).is_ok() {
+            let _ = is_done.await;
+        }
+    }
+}
+
 /// The Lease, as one of the servers sees it.
-pub struct Leadership {
+struct Leadership {
     api: Api<Lease>,
     identity: String,
     times: Times,
@@ -65,8 +149,7 @@ enum Standing {
 
 impl Leadership {
     /// A server of this name in this namespace.
-    #[must_use]
-    pub fn new(client: &Client, namespace: &str, identity: &str, times: Times) -> Self {
+    fn new(client: &Client, namespace: &str, identity: &str, times: Times) -> Self {
         Self {
             api: Api::namespaced(client.clone(), namespace),
             identity: identity.to_owned(),
@@ -77,7 +160,7 @@ impl Leadership {
     }
 
     /// Waits until this server is the one, or the token is cancelled (then: false).
-    pub async fn acquire(&mut self, stop: &CancellationToken) -> Result<bool> {
+    async fn acquire(&mut self, stop: &CancellationToken) -> Result<bool> {
         let mut told = String::new();
         loop {
             let tried = tokio::time::timeout(self.times.lease, self.try_acquire()).await;
@@ -98,14 +181,11 @@ impl Leadership {
         }
     }
 
-    /// Renews until that fails for too long, or the token is cancelled.
-    pub async fn keep(&mut self, stop: &CancellationToken) {
+    /// Renews until that fails for too long.
+    async fn keep(&mut self) {
         let patience = self.times.lease * 2 / 3;
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(self.times.renew) => {}
-            }
+            tokio::time::sleep(self.times.renew).await;
             let try_until = self.renewed + patience;
             match tokio::time::timeout_at(try_until, self.try_acquire()).await {
                 Ok(Ok(None)) => continue,
@@ -126,7 +206,7 @@ impl Leadership {
     }
 
     /// Lets it go, so that another server need not wait.
-    pub async fn release(&mut self) {
+    async fn release(&mut self) {
         let Ok(Some(mut lease)) = self.api.get_opt(NAME).await else {
             return;
         };
@@ -282,10 +362,47 @@ mod tests {
         assert!(a.acquire(&stop).await.unwrap());
         a.release().await;
         assert!(b.acquire(&stop).await.unwrap());
-        tokio::time::timeout(Duration::from_secs(5), a.keep(&stop))
+        tokio::time::timeout(Duration::from_secs(5), a.keep())
             .await
             .unwrap();
         stop.cancel();
         assert!(!a.acquire(&stop).await.unwrap());
+    }
+    /// While the thread that serves everything else is held up.
+    #[tokio::test]
+    async fn it_is_kept_whatever_else_goes_on() {
+        let server = ApiServer::default();
+        let on = server.clone();
+        let connect: Connect = Box::new(move || {
+            let client = Client::new(on.clone(), "default");
+            Box::pin(async move { Ok(client) })
+        });
+        let stop = CancellationToken::new();
+        let term = Term::begin(connect, "default", "a", TIMES, &stop)
+            .await
+            .unwrap()
+            .unwrap();
+        // This thread does nothing else until the other has seen ten renewals.
+        let watching = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let api: Api<Lease> = Api::namespaced(Client::new(server, "default"), "default");
+                let mut seen = std::collections::BTreeSet::new();
+                let deadline = Instant::now() + Duration::from_secs(20);
+                while seen.len() < 10 && Instant::now() < deadline {
+                    let spec = api.get(NAME).await.unwrap().spec.unwrap();
+                    seen.insert(spec.renew_time.map(|at| at.0));
+                    tokio::task::yield_now().await;
+                }
+                seen.len()
+            })
+        });
+        let renewals = watching.join().unwrap();
+        assert_eq!(renewals, 10);
+        assert!(!term.lost.is_cancelled());
+        term.end().await;
     }
 }

@@ -6,13 +6,12 @@ use std::{sync::Arc, time::Duration};
 
 use bowline_api::{names::FEATURE_CSI, v1::BackupStorageLocation};
 use futures::future::BoxFuture;
-use kube::Client;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Context, Error, Result, Settings, controllers, http,
-    lease::{Leadership, Times},
+    lease::{Connect, Term, Times},
     plugins::Plugins,
     repositories,
 };
@@ -25,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// # Errors
 /// When it cannot start as things are, or lost its leadership.
 pub async fn run(
-    client: Client,
+    connect: Connect,
     namespace: &str,
     settings: Settings,
     stop: CancellationToken,
@@ -34,7 +33,7 @@ pub async fn run(
     for remark in settings.remarks() {
         tracing::warn!("{remark}");
     }
-    let mut ctx = Context::new(client, namespace, settings);
+    let mut ctx = Context::new(connect().await?, namespace, settings);
     let (folder, flags) = (&ctx.settings.plugin_dir, &ctx.settings.plugin_args);
     let has_csi = ctx.settings.has_feature(FEATURE_CSI);
     ctx.plugins = Plugins::find(folder.clone(), flags.clone(), has_csi);
@@ -55,7 +54,7 @@ pub async fn run(
     let router = http::router(Arc::clone(&ctx), is_ready);
     let http = tokio::spawn(http::serve(listener, router, serving.clone()));
 
-    let done = lead(&ctx, &stop, &ready).await;
+    let done = lead(&ctx, connect, &stop, &ready).await;
     serving.cancel();
     let _ = http.await;
     done
@@ -63,15 +62,16 @@ pub async fn run(
 
 async fn lead(
     ctx: &Arc<Context>,
+    connect: Connect,
     stop: &CancellationToken,
     ready: &watch::Sender<bool>,
 ) -> Result<()> {
     let identity = checks::identity();
-    let mut leadership = Leadership::new(&ctx.client, &ctx.namespace, &identity, Times::default());
     let _ = ready.send(true);
-    if !leadership.acquire(stop).await? {
+    let begun = Term::begin(connect, &ctx.namespace, &identity, Times::default(), stop).await?;
+    let Some(term) = begun else {
         return Ok(());
-    }
+    };
     tracing::info!(%identity, namespace = %ctx.namespace, "acting");
     if let Err(error) = repositories::ensure_password(ctx).await {
         tracing::warn!("volumes cannot be copied: {}", error.chain());
@@ -79,7 +79,7 @@ async fn lead(
     let mut running = start(ctx);
     let lost = tokio::select! {
         () = stop.cancelled() => false,
-        () = leadership.keep(stop) => !stop.is_cancelled(),
+        () = term.lost() => !stop.is_cancelled(),
     };
     ctx.stop.cancel();
     if lost {
@@ -88,17 +88,16 @@ async fn lead(
         return Err(Error::Setup("no longer the server that acts".to_owned()));
     }
     tracing::info!("stopping");
-    let keep = CancellationToken::new();
     tokio::select! {
         () = all(&mut running) => {}
-        () = leadership.keep(&keep) => {}
+        () = term.lost() => {}
         () = tokio::time::sleep(PATIENCE) => {
             tracing::warn!("work under way is left to the next server");
         }
     }
     ctx.abort.cancel();
     let _ = tokio::time::timeout(Duration::from_secs(5), all(&mut running)).await;
-    leadership.release().await;
+    term.end().await;
     Ok(())
 }
 

@@ -21,11 +21,11 @@ pub(crate) async fn run(args: Args, ctx: &Context) -> anyhow::Result<()> {
     // All that follows `bowline server`.
     settings.plugin_args = std::env::args_os().skip(2).collect();
     start_log(settings.log_level, settings.log_format);
-    let client = ctx.client().await?;
+    let connect = ctx.connect();
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "Bowline server starts");
-    bowline_server::run(client, &ctx.namespace, settings, stop)
+    bowline_server::run(connect, &ctx.namespace, settings, stop)
         .await
         .map_err(|error| anyhow::anyhow!(error.chain()))
 }

@@ -13,6 +13,7 @@ use bowline_api::{
 };
 use bowline_server::{Settings, node};
 use bowline_vault::{Location, archive::read::Reader, bucket::backup_file};
+use futures::future::BoxFuture;
 use kube::{Api, Client, ResourceExt, api::PostParams};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -57,8 +58,12 @@ impl Servers {
         super::node::NAME.clone_into(&mut node.node_name);
         node.host_pods = kubelet.join("pods");
         let (ours, until) = (client.clone(), stop.clone());
+        let connect = move || -> BoxFuture<'static, bowline_server::Result<Client>> {
+            let client = ours.clone();
+            Box::pin(async move { Ok(client) })
+        };
         let running = tokio::spawn(async move {
-            bowline_server::run(ours, DEFAULT_NAMESPACE, settings, until).await
+            bowline_server::run(Box::new(connect), DEFAULT_NAMESPACE, settings, until).await
         });
         let (ours, until) = (client.clone(), stop.clone());
         let node =
