@@ -448,13 +448,13 @@ async fn end_api_bed(folder: &Path) -> anyhow::Result<()> {
     {
         process.kill().await?;
     }
-    loops::detach(folder)?;
+    loops::detach(folder).await?;
     remove(folder).await
 }
 
 async fn end_node_bed(folder: &Path) -> anyhow::Result<()> {
     machine::end(folder).await?;
-    loops::detach(folder)?;
+    loops::detach(folder).await?;
     remove(folder).await
 }
 
