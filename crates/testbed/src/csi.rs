@@ -37,13 +37,13 @@ pub const CLASS: &str = "csi-dir";
 
 /// Where kubelet looks for drivers.
 const REGISTRY: &str = "/var/lib/kubelet/plugins_registry";
+const PROVISIONER: &str = "csi-provisioner";
+const SNAPSHOTTER: &str = "csi-snapshotter";
+const CONTROLLER: &str = "snapshot-controller";
 /// What runs, in the order in which it is started.
-const PROGRAMS: [&str; 4] = [
-    CSI_DRIVER,
-    "csi-provisioner",
-    "csi-snapshotter",
-    "snapshot-controller",
-];
+const PROGRAMS: [&str; 4] = [CSI_DRIVER, PROVISIONER, SNAPSHOTTER, CONTROLLER];
+/// What speaks with the driver.
+const SIDECARS: [&str; 2] = [PROVISIONER, SNAPSHOTTER];
 
 /// A bed's CSI driver, for looking into it and for making it misbehave.
 pub struct Csi {
@@ -93,6 +93,14 @@ impl Csi {
     }
 
     async fn start(&self) -> anyhow::Result<()> {
+        if self.bed.running(CSI_DRIVER).is_none() {
+            // They end when they lose their driver, but in their own time.
+            for name in SIDECARS {
+                if let Some(process) = self.bed.running(name) {
+                    process.kill().await?;
+                }
+            }
+        }
         for name in PROGRAMS {
             if self.bed.running(name).is_some() {
                 continue;
@@ -130,17 +138,17 @@ impl Csi {
             flag("retry-interval-start", &"200ms"),
             flag("retry-interval-max", &"2s"),
         ];
-        if name != "snapshot-controller" {
+        if SIDECARS.contains(&name) {
             args.push(flag("csi-address", &socket));
             args.push(flag("timeout", &"60s"));
         }
-        if name != "csi-provisioner" {
+        if name != PROVISIONER {
             args.push(flag("feature-gates", &"CSIVolumeGroupSnapshot=true"));
         }
         args
     }
 
-    /// The sidecars wait for the driver, but its end is noticed here.
+    /// Waits until the driver listens.
     async fn answers(&self, driver: &Process) -> anyhow::Result<()> {
         let socket = self.folder.join("csi.sock");
         wait_for("the CSI driver", Duration::from_secs(30), async || {
