@@ -2,8 +2,8 @@
 //!
 //! A bed is a folder under the cache: `bed.json` says what runs, `pki` holds its keys, `log` a file
 //! per program. An API-only bed is etcd, the API server, its controllers and S3 on free ports of
-//! loopback; any number run side by side. A node bed adds a scheduler and a node that runs pods, in
-//! a [`machine`] of its own; a machine-wide lock says who has it.
+//! loopback; any number run side by side. A node bed adds a scheduler, a node that runs pods and
+//! [`csi`](crate::csi), in a [`machine`] of its own; a machine-wide lock says who has it.
 
 mod start;
 
@@ -27,6 +27,7 @@ use crate::{
     Cache, Process, Say, build,
     image::Image,
     lock::{self, Holder, NodeLock},
+    loops,
     machine::{self, Machine},
     pki, requirements, wait_for,
 };
@@ -277,6 +278,27 @@ impl Bed {
         self.processes().iter().find(|p| p.name == name)
     }
 
+    /// One of the bed's own processes that runs now, also one that was started later.
+    pub(crate) fn running(&self, name: &str) -> Option<Process> {
+        let state = State::read(&self.folder)?;
+        let mut processes = state.processes.into_iter();
+        processes.find(|p| p.name == name && p.is_alive())
+    }
+
+    /// Starts one of the built programs as a part of the bed, so that it ends with the bed.
+    pub(crate) async fn start(&self, name: &str, args: &[String]) -> anyhow::Result<Process> {
+        let mut state = State::read(&self.folder).context("the bed is gone")?;
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let program = self.cache.program(name);
+        state.start(&self.folder, name, &program, &args, &[]).await
+    }
+
+    /// The same bed with all that was started later.
+    fn again(self) -> anyhow::Result<Self> {
+        let state = State::read(&self.folder).context("the bed is gone")?;
+        Ok(Self { state, ..self })
+    }
+
     /// A built program's file.
     pub(crate) fn program_file(&self, name: &str) -> PathBuf {
         self.cache.program(name)
@@ -426,11 +448,13 @@ async fn end_api_bed(folder: &Path) -> anyhow::Result<()> {
     {
         process.kill().await?;
     }
+    loops::detach(folder).await?;
     remove(folder).await
 }
 
 async fn end_node_bed(folder: &Path) -> anyhow::Result<()> {
     machine::end(folder).await?;
+    loops::detach(folder).await?;
     remove(folder).await
 }
 
@@ -495,5 +519,32 @@ impl State {
 
     fn write(&self, folder: &Path) -> anyhow::Result<()> {
         pki::write_private(&Self::file(folder), &serde_json::to_string_pretty(self)?)
+    }
+
+    /// Starts a program of the bed where the bed lives, and writes it down.
+    async fn start(
+        &mut self,
+        folder: &Path,
+        name: &str,
+        program: &Path,
+        args: &[&str],
+        env: &[(&str, &str)],
+    ) -> anyhow::Result<Process> {
+        let log = folder.join("log").join(format!("{name}.log"));
+        let mut command = match &self.machine {
+            Some(machine) => machine.command(program),
+            None => Command::new(program),
+        };
+        command
+            .args(args)
+            .envs(env.iter().copied())
+            .env("NO_PROXY", "*");
+        let process = match &self.machine {
+            Some(machine) => machine.start_process(name, command, &log).await?,
+            None => Process::start(name, command, &log)?,
+        };
+        self.processes.push(process.clone());
+        self.write(folder)?;
+        Ok(process)
     }
 }

@@ -1,8 +1,8 @@
 //! Builds the bed's programs from Go modules, each once.
 //!
 //! A main package of a dependency builds from any module that requires it; the modules under `go/`
-//! do just that and pin every version in `go.mod` and `go.sum`. One has sources of its own. A program
-//! is built again when its pins, its sources or its recipe change.
+//! do just that and pin every version in `go.mod` and `go.sum`. Two have sources of their own. A
+//! program is built again when its pins, its sources or its recipe change.
 
 use std::{
     fs,
@@ -25,6 +25,8 @@ pub const VELERO_PLUGIN_FOR_AWS: &str = "1.14.3";
 
 /// Our own plugin for tests, made with Velero's framework.
 pub const PLAIN_PLUGIN: &str = "plain-plugin";
+/// Our own CSI driver for tests, which keeps volumes in a folder.
+pub const CSI_DRIVER: &str = "csi-driver";
 
 /// A program and where it comes from.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +50,9 @@ const VELERO_VERSION: &[(&str, &str)] = &[(
     "github.com/vmware-tanzu/velero/pkg/buildinfo.Version",
     "v1.18.3",
 )];
+
+/// The folder under `go/` with the pins of the snapshot controllers and their CRDs.
+const EXTERNAL_SNAPSHOTTER: &str = "external-snapshotter";
 
 const fn program(name: &'static str, module: &'static str, package: &'static str) -> Program {
     Program {
@@ -105,6 +110,27 @@ pub const PROGRAMS: &[Program] = &[
         "github.com/vmware-tanzu/velero-plugin-for-aws/velero-plugin-for-aws",
     ),
     program(PLAIN_PLUGIN, PLAIN_PLUGIN, "."),
+    program(CSI_DRIVER, CSI_DRIVER, "."),
+    program(
+        "csi-provisioner",
+        "external-provisioner",
+        "github.com/kubernetes-csi/external-provisioner/v5/cmd/csi-provisioner",
+    ),
+    program(
+        "csi-snapshotter",
+        EXTERNAL_SNAPSHOTTER,
+        "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter",
+    ),
+    program(
+        "snapshot-controller",
+        EXTERNAL_SNAPSHOTTER,
+        "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
+    ),
+    program(
+        "csi-sanity",
+        "csi-test",
+        "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity",
+    ),
 ];
 
 /// Programs that measurements alone run; no bed waits for them.
@@ -240,6 +266,46 @@ impl Program {
     }
 }
 
+/// The files of the CRDs for snapshots and groups of them, as the pinned module has them.
+pub(crate) fn snapshot_crds() -> anyhow::Result<Vec<PathBuf>> {
+    let folder = module_folder(
+        EXTERNAL_SNAPSHOTTER,
+        "github.com/kubernetes-csi/external-snapshotter/client/v8",
+    )?;
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder.join("config/crd"))? {
+        found.push(entry?.path());
+    }
+    found.retain(|path| path.file_name().is_some_and(|n| n != "kustomization.yaml"));
+    found.sort();
+    Ok(found)
+}
+
+/// Where Go keeps a pinned module; it is fetched if it is not there.
+fn module_folder(pinned_by: &str, module: &str) -> anyhow::Result<PathBuf> {
+    #[derive(serde::Deserialize)]
+    struct Answer {
+        #[serde(rename = "Dir")]
+        folder: PathBuf,
+    }
+    let output = Command::new("go")
+        .current_dir(pins("go").join(pinned_by))
+        .args(["mod", "download", "-json", module])
+        .env_remove("GOFLAGS")
+        .stdin(Stdio::null())
+        .output()
+        .context("run go")?;
+    if !output.status.success() {
+        bail!(
+            "go mod download {module} failed:\n{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    let answer: Answer = serde_json::from_slice(&output.stdout)?;
+    Ok(answer.folder)
+}
+
 /// A folder of this crate with pins.
 pub(crate) fn pins(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
@@ -261,13 +327,13 @@ pub(crate) fn hash(files: &[PathBuf], recipe: &str) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PLAIN_PLUGIN, PROGRAMS};
+    use super::{CSI_DRIVER, PLAIN_PLUGIN, PROGRAMS};
 
     #[test]
     fn what_is_ours_is_made_of_sources_too() {
         for program in PROGRAMS {
             let sources = program.sources().unwrap();
-            let ours = program.name == PLAIN_PLUGIN;
+            let ours = [PLAIN_PLUGIN, CSI_DRIVER].contains(&program.name);
             assert_eq!(!sources.is_empty(), ours, "{}: {sources:?}", program.name);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, process::Command};
 
-/// Mounts, links, firewall rules, cgroups, kernel settings and processes at one moment.
+/// Mounts, loop devices, links, firewall rules, cgroups, kernel settings and processes at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     lines: BTreeSet<String>,
@@ -21,6 +21,13 @@ impl Snapshot {
             .lines()
         {
             add("mount", mount);
+        }
+        for device in names("/sys/block") {
+            // Only one that is in use has it.
+            let file = format!("/sys/block/{device}/loop/backing_file");
+            if let Ok(file) = fs::read_to_string(file) {
+                add("loop", &format!("{device} {}", file.trim()));
+            }
         }
         for link in names("/sys/class/net") {
             add("link", &link);
@@ -90,6 +97,7 @@ impl Snapshot {
         let count = |kind: &str| self.lines.iter().filter(|l| l.starts_with(kind)).count();
         [
             ("mount", "mounts"),
+            ("loop", "loop devices"),
             ("link", "links"),
             ("rule", "firewall rules"),
             ("cgroup", "cgroups"),
@@ -105,11 +113,13 @@ impl Snapshot {
 /// Names of processes, as far as the kernel keeps them.
 const PROCESSES: &[&str] = &[
     "azurite",
+    "csi-",
     "etcd",
     "kube-",
     "kubelet",
     "kubectl",
     "containerd",
+    "snapshot-contro",
     "versitygw",
     "velero",
     "restic",

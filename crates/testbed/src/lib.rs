@@ -1,9 +1,10 @@
 //! Real Kubernetes, S3 and Velero on one machine, and the scenarios that run on them.
 //!
 //! ```text
-//!   build      etcd, Kubernetes, versitygw, restic, Velero: from Go modules, each once
+//!   build      etcd, Kubernetes, CSI, versitygw, restic, Velero: from Go modules, each once
 //!   azurite    a stand-in for Azure, from npm
 //!   bed        a cluster made of those programs: API only, or with a node that runs pods
+//!   csi        volumes and snapshots on a bed, by a driver that keeps them in a folder
 //!   machine    the namespaces that a node bed lives in, so that ending it leaves nothing behind
 //!   peer       the real Velero: its command line, its server as a process or in the cluster
 //!   ours       Bowline in the cluster
@@ -22,6 +23,7 @@ pub mod bed;
 pub mod build;
 pub mod conformance;
 pub mod contents;
+pub mod csi;
 pub mod fill;
 pub mod image;
 pub mod leftovers;
@@ -40,6 +42,7 @@ pub mod zoo;
 
 mod cache;
 mod lock;
+mod loops;
 mod machine;
 mod pki;
 mod process;

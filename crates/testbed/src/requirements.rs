@@ -20,6 +20,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("unshare", "util-linux"),
     ("nsenter", "util-linux"),
     ("mount", "mount"),
+    ("losetup", "mount"),
     ("mkfs.xfs", "xfsprogs"),
 ];
 

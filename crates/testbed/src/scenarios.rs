@@ -5,6 +5,7 @@ mod beds;
 mod command_lines;
 mod conformance;
 mod crds;
+mod csi;
 mod exchange;
 mod faults;
 mod hooks;
@@ -119,7 +120,14 @@ pub const ALL: &[Scenario] = &[
     on(BOTH, "beside-velero", |scene| {
         Box::pin(killed::beside_velero(scene))
     }),
+    on(API, "csi-sanity", |scene| {
+        Box::pin(csi::sanity::is_kept(scene))
+    }),
+    on(API, "csi-works", |scene| Box::pin(csi::works(scene))),
     on(NODE, "pods-run", |scene| Box::pin(pods::run(scene))),
+    on(NODE, "csi-in-pods", |scene| {
+        Box::pin(csi::pods::work(scene))
+    }),
     on(NODE, "hooks-run-in-pods", |scene| {
         Box::pin(hooks::run_in_pods(scene))
     }),

@@ -16,6 +16,7 @@ use serde_json::json;
 use super::{BUSYBOX, Bed, Mode, NODE, S3, State, client, import, kubeconfig};
 use crate::{
     Cache, Process,
+    csi::Csi,
     image::Image,
     machine::{self, Machine},
     pki::{self, Pki},
@@ -126,7 +127,9 @@ impl<'a> Starter<'a> {
         self.proxy().await?;
         self.node_ready(&client).await?;
         self.accounts_ready(&client).await?;
-        Ok(self.bed(client))
+        let bed = self.bed(client);
+        Csi::on(&bed).await?;
+        bed.again()
     }
 
     fn bed(self, client: Client) -> Bed {
@@ -179,21 +182,10 @@ impl<'a> Starter<'a> {
         args: &[&str],
         env: &[(&str, &str)],
     ) -> anyhow::Result<()> {
-        let log = self.folder.join("log").join(format!("{name}.log"));
-        let mut command = match &self.state.machine {
-            Some(machine) => machine.command(&program),
-            None => Command::new(&program),
-        };
-        command
-            .args(args)
-            .envs(env.iter().copied())
-            .env("NO_PROXY", "*");
-        let process = match &self.state.machine {
-            Some(machine) => machine.start_process(name, command, &log).await?,
-            None => Process::start(name, command, &log)?,
-        };
-        self.state.processes.push(process);
-        self.state.write(&self.folder)
+        self.state
+            .start(&self.folder, name, &program, args, env)
+            .await
+            .map(drop)
     }
 
     /// Fails if a process of the bed is gone, with the end of its log.
