@@ -52,10 +52,10 @@ use crate::{
     select::{LiveNamespace, Selection},
 };
 use block::Hooks;
+pub use csi::CsiSnapshots;
 use held::Held;
 use item::Run;
 use later::Queue;
-pub use csi::CsiSnapshots;
 pub use pod_volumes::{Claim, PodVolume, PodVolumes};
 pub use snapshots::{Snapshots, Taken};
 

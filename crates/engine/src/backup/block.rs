@@ -122,7 +122,8 @@ impl Run {
         }
         let frozen = Frozen::default();
         let pods = kept.iter().filter(|member| member.is_pod);
-        self.cut_claims(pods.map(|member| &member.decided.pod)).await;
+        self.cut_claims(pods.map(|member| &member.decided.pod))
+            .await;
         let mut copies = Vec::new();
         for member in &kept {
             if let Ok(facts) = Facts::of(&member.raw) {

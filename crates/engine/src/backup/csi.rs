@@ -112,7 +112,7 @@ impl Run {
 
     /// A claim has a snapshot that is of no use.
     pub(super) fn lose(&self, claim: &Value, why: &str) {
-        self.volumes.ledger().csi_left(&claim_key(claim), why);
+        self.volumes.ledger().csi_failed(&claim_key(claim), why);
     }
 
     /// Takes the claims of frozen pods, all at the same time.
@@ -155,7 +155,7 @@ impl Run {
             match &cut {
                 Ok(Some(cut)) => ledger.csi(&name, cut.clone()),
                 Ok(None) => {}
-                Err(why) => ledger.csi_left(&name, why),
+                Err(why) => ledger.csi_failed(&name, why),
             }
             cut
         });

@@ -146,8 +146,12 @@ impl Run {
 
     /// Whether an object would be taken on now.
     pub(super) fn is_free(&self, at: At, facts: &Facts<'_>) -> bool {
-        self.selection.admits(self.resource(at), facts, false).is_ok()
-            && !self.tracker.is_claimed(at, &facts.namespace(), &facts.name())
+        self.selection
+            .admits(self.resource(at), facts, false)
+            .is_ok()
+            && !self
+                .tracker
+                .is_claimed(at, &facts.namespace(), &facts.name())
     }
 
     /// The place of a resource, `pods` or `deployments.apps`.

@@ -55,6 +55,8 @@ pub(super) struct Ledger {
     cuts: BTreeMap<String, Cut>,
     /// Why claims have none.
     uncut: BTreeMap<String, String>,
+    /// Those of them that should have one.
+    failed: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -123,8 +125,10 @@ impl Ledger {
             is_csi: csi::driver(pv).is_some(),
             is_stored: known.is_some_and(|known| known.is_stored),
         };
-        self.volumes.insert(name.clone(), volume);
-        self.volumes.get_mut(&name).expect("it was put there")
+        let place = self.volumes.entry(name);
+        let known = place.or_insert_with(|| volume.clone());
+        *known = volume;
+        known
     }
 
     /// Somebody has looked at a claim.
@@ -191,6 +195,12 @@ impl Ledger {
         self.uncut.insert(claim.to_owned(), why.to_owned());
     }
 
+    /// A claim should have one and does not; it is told even if it is not in the archive for that.
+    pub(super) fn csi_failed(&mut self, claim: &str, why: &str) {
+        self.csi_left(claim, why);
+        self.failed.insert(claim.to_owned());
+    }
+
     /// Whether a snapshot is wanted of a volume, by its own claim if none is named.
     pub(super) fn wants_snapshot(
         &self,
@@ -242,7 +252,11 @@ impl Ledger {
     }
 
     /// The rows of volumes and claims that have none with data.
-    fn without_data(&self, with_data: &[BackupVolumeInfo], told: &Told<'_>) -> Vec<BackupVolumeInfo> {
+    fn without_data(
+        &self,
+        with_data: &[BackupVolumeInfo],
+        told: &Told<'_>,
+    ) -> Vec<BackupVolumeInfo> {
         let mut named: BTreeSet<String> = with_data.iter().filter_map(claim_of).collect();
         let kept: BTreeSet<&str> = with_data
             .iter()
@@ -271,7 +285,7 @@ impl Ledger {
             rows.push(row);
         }
         for (key, claim) in &self.claims {
-            let is_told = claim.is_stored || self.uncut.contains_key(key);
+            let is_told = claim.is_stored || self.failed.contains(key);
             if named.contains(key) || !is_told {
                 continue;
             }
@@ -360,7 +374,12 @@ impl Ledger {
     }
 
     /// The entry of a CSI snapshot. How it ended is known when its operation is over.
-    fn cut_entry(&self, claim: &str, cut: &Cut, operations: &[BackupOperation]) -> BackupVolumeInfo {
+    fn cut_entry(
+        &self,
+        claim: &str,
+        cut: &Cut,
+        operations: &[BackupOperation],
+    ) -> BackupVolumeInfo {
         let known = self.claims.get(claim);
         let volume = known.and_then(|known| self.volumes.get_key_value(&known.volume));
         let mut info = volume.map_or_else(BackupVolumeInfo::default, |(name, v)| v.entry(name));
@@ -568,7 +587,11 @@ mod tests {
         let taken = "podvolume: its copy is not there any more;";
         let rows = |why: &str| {
             let taken = format!("{taken}{why}");
-            [pair("free", why), pair("idle", &idle), pair("taken", &taken)]
+            [
+                pair("free", why),
+                pair("idle", &idle),
+                pair("taken", &taken),
+            ]
         };
         assert_eq!(skipped(&ledger, None, true), rows(snapshots));
         assert_eq!(skipped(&ledger, None, false), rows(none));
@@ -619,7 +642,8 @@ mod tests {
             copies: &copies,
             with_snapshots: true,
             ..Told::default()
-        })).unwrap();
+        }))
+        .unwrap();
         assert_eq!(
             info[0],
             json!({

@@ -56,11 +56,17 @@ pub fn choose<'a>(
     match (chosen, fitting.as_slice()) {
         (Some(class), _) => Ok(name(class)),
         (None, [only]) => Ok(name(only)),
-        (None, []) => Err(format!("there is no VolumeSnapshotClass for driver {driver}")),
+        (None, []) => Err(format!(
+            "there is no VolumeSnapshotClass for driver {driver}"
+        )),
         (None, several) => Err(format!(
             "driver {driver} has {} VolumeSnapshotClasses ({}), and none has the label {} or is the default",
             several.len(),
-            several.iter().map(|class| name(class)).collect::<Vec<_>>().join(", "),
+            several
+                .iter()
+                .map(|class| name(class))
+                .collect::<Vec<_>>()
+                .join(", "),
             label::CSI_VOLUME_SNAPSHOT_CLASS
         )),
     }

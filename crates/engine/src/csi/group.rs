@@ -28,7 +28,9 @@ pub fn of<'a>(claim: &'a Value, backup: &Backup) -> Option<&'a str> {
 ///
 /// # Errors
 /// When there are several, or none.
-pub fn driver<'a>(members: impl IntoIterator<Item = (&'a str, &'a Value)>) -> Result<&'a str, String> {
+pub fn driver<'a>(
+    members: impl IntoIterator<Item = (&'a str, &'a Value)>,
+) -> Result<&'a str, String> {
     let mut found: Option<&str> = None;
     for (claim, volume) in members {
         let name = text(volume, "/metadata/name");
@@ -82,13 +84,7 @@ pub fn class<'a>(
 
 /// The VolumeGroupSnapshot to make.
 #[must_use]
-pub fn snapshot(
-    namespace: &str,
-    value: &str,
-    class: &str,
-    backup: &Backup,
-    server: &str,
-) -> Value {
+pub fn snapshot(namespace: &str, value: &str, class: &str, backup: &Backup, server: &str) -> Value {
     let key = backup.spec.volume_group_snapshot_label_key.as_deref();
     let key = key.unwrap_or_default();
     let mut labels = owner_labels(backup);
@@ -112,10 +108,7 @@ pub fn snapshot(
 /// The members of a group by claim: VolumeSnapshots that it owns, as far as they say so themselves.
 #[must_use]
 pub fn members(group: &Value, snapshots: Vec<Value>) -> BTreeMap<String, Value> {
-    let (uid, name) = (
-        &group["metadata"]["uid"],
-        text(group, "/metadata/name"),
-    );
+    let (uid, name) = (&group["metadata"]["uid"], text(group, "/metadata/name"));
     let is_member = |snapshot: &Value| {
         let owners = snapshot.pointer("/metadata/ownerReferences");
         let mut owners = owners.and_then(Value::as_array).into_iter().flatten();
@@ -247,7 +240,11 @@ mod tests {
     #[test]
     fn classes_are_named_or_marked() {
         let class_ = |name: &str, driver: &str, mark: &str| json!({"metadata": {"name": name, "labels": {"velero.io/csi-volumegroupsnapshot-class": mark}}, "driver": driver});
-        let one = [class_("a", "d", "true"), class_("b", "d", "no"), class_("c", "e", "true")];
+        let one = [
+            class_("a", "d", "true"),
+            class_("b", "d", "no"),
+            class_("c", "e", "true"),
+        ];
         let two = [class_("a", "d", "true"), class_("b", "d", "true")];
         let plain = json!({"metadata": {}});
         let named = json!({"metadata": {"annotations": {"velero.io/csi-volume-group-snapshot-class": "mine"}}});

@@ -59,8 +59,8 @@ mod tests {
     fn a_claim_asks_for_what_its_snapshot_needs() {
         let claim = |size: &str| json!({"metadata": {"name": "data", "labels": {"a": "b"}}, "spec": {"resources": {"requests": {"storage": size}}}});
         for (asked, size, kept) in [
-            ("1Gi", json!(2 << 30), "2Gi"),
-            ("3Gi", json!(2 << 30), "3Gi"),
+            ("1Gi", json!(2_i64 << 30), "2Gi"),
+            ("3Gi", json!(2_i64 << 30), "3Gi"),
             ("1Gi", json!(0), "1Gi"),
             ("1Gi", Value::Null, "1Gi"),
         ] {

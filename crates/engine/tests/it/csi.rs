@@ -203,7 +203,7 @@ async fn claims_of_frozen_pods_are_cut_between_the_hooks_and_others_after() {
         again.iter().map(|item| &item.resource).collect::<Vec<_>>(),
         ["volumesnapshots", "volumesnapshotcontents"]
     );
-    // From the file of a Velero 1.18, but for the names.
+    // As Velero writes it, before it knows how the operation ended.
     let mut row = serde_json::to_value(&made.outcome.volumes[0]).unwrap();
     let id = row["csiSnapshotInfo"]["operationID"].take();
     assert_eq!(id, json!(operation.operation_id));
@@ -260,8 +260,7 @@ async fn a_group_is_cut_at_once_and_its_pods_are_frozen_together() {
         "metadata": {"namespace": "shop", "name": "c", "labels": label}, "spec": {},
     });
     objects.push(unbound);
-    let spec =
-        json!({"includedNamespaces": ["shop"], "volumeGroupSnapshotLabelKey": "group"});
+    let spec = json!({"includedNamespaces": ["shop"], "volumeGroupSnapshotLabelKey": "group"});
     let (made, told) = cut(&objects, spec).await;
     assert_eq!(made.log.errors, 0, "{:?}", made.log.results);
     assert_eq!(made.log.warnings, 1, "{:?}", made.log.results);

@@ -93,7 +93,10 @@ fn objects() -> Vec<Value> {
             "csi" => {}
             "unbound" => {
                 pair.pop();
-                pair[0]["spec"].as_object_mut().unwrap().remove("volumeName");
+                pair[0]["spec"]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove("volumeName");
                 pair[0]["status"] = json!({"phase": "Pending"});
             }
             _ => {

@@ -59,6 +59,7 @@ pub async fn run(ctx: Arc<Context>) {
         tokio::select! {
             () = ctx.stop.cancelled() => break,
             change = changes.next() => match change {
+                Some(Ok(watcher::Event::InitDone)) => sweeps.knows_all = true,
                 Some(Ok(_)) => {}
                 Some(Err(error)) => tracing::warn!(controller = NAME, "watch backups: {error}"),
                 None => break,
@@ -89,18 +90,22 @@ pub async fn run(ctx: Arc<Context>) {
 
 /// Looks for what backups that are over have left in the cluster, now and then.
 #[derive(Default)]
-struct Sweeps(Option<Instant>);
+struct Sweeps {
+    last: Option<Instant>,
+    /// Until then, a backup that is not known may be there all the same.
+    knows_all: bool,
+}
 
 impl Sweeps {
     fn is_due(&self) -> bool {
-        self.0.is_none_or(|last| last.elapsed() >= LOOK)
+        self.knows_all && self.last.is_none_or(|last| last.elapsed() >= LOOK)
     }
 
     async fn sweep(&mut self, ctx: &Context, backups: &[Arc<Backup>]) -> Result<()> {
         if ctx.settings.has_feature(FEATURE_CSI) && !waiting::is_uninstalled(ctx).await? {
             handover::sweep(ctx, backups).await?;
         }
-        self.0 = Some(Instant::now());
+        self.last = Some(Instant::now());
         Ok(())
     }
 }

@@ -46,8 +46,9 @@ pub(crate) async fn remove(client: &Client, group: &Value, policy: &str) -> Resu
         let api = contents(client);
         let wanted = json!({"spec": {"deletionPolicy": policy}});
         let found = api.get_opt(name).await;
-        let found =
-            found.map_err(Error::api(format!("read VolumeGroupSnapshotContent {name}")))?;
+        let found = found.map_err(Error::api(format!(
+            "read VolumeGroupSnapshotContent {name}"
+        )))?;
         if let Some(content) = found.as_ref().map(value) {
             patch(&api, name, &wanted).await?;
             delete(&api, &content).await?;

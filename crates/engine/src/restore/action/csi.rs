@@ -25,7 +25,10 @@ use crate::{
 /// The actions, in the order of their names; `groups` puts stubs where contents of groups were, unless
 /// nothing is to be written.
 #[must_use]
-pub fn all(client: &Client, groups: Option<Arc<dyn GroupStubs>>) -> Vec<Arc<dyn RestoreItemAction>> {
+pub fn all(
+    client: &Client,
+    groups: Option<Arc<dyn GroupStubs>>,
+) -> Vec<Arc<dyn RestoreItemAction>> {
     vec![
         Arc::new(Claims {
             client: client.clone(),

@@ -106,9 +106,7 @@ impl Csi {
     async fn class(&self, claim: &Value, volume: &Value) -> Result<String, String> {
         let driver = self.driver(claim, volume).await.map_err(|e| e.chain())?;
         let listing = self.classes.get_or_try_init(|| async {
-            let list = classes(&self.ctx.client)
-                .list(&ListParams::default())
-                .await;
+            let list = classes(&self.ctx.client).list(&ListParams::default()).await;
             let list = list.map_err(Error::api("list VolumeSnapshotClasses"))?;
             Ok::<_, Error>(list.items.iter().map(value).collect())
         });
@@ -179,7 +177,11 @@ impl Csi {
     pub(super) async fn drop_one(&self, snapshot: &Value) {
         if let Err(error) = handover::discard(&self.ctx.client, snapshot).await {
             // Whoever ends the backup tries again.
-            tracing::warn!("VolumeSnapshot {} stays: {}", place(snapshot).1, error.chain());
+            tracing::warn!(
+                "VolumeSnapshot {} stays: {}",
+                place(snapshot).1,
+                error.chain()
+            );
         }
     }
 }

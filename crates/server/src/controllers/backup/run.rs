@@ -45,7 +45,8 @@ use super::{
     schedule,
     snapshots::Native,
     waiting::{
-        self, UPLOAD, drop_silent, is_snapshot, snapshot_counts, store_tracked, update_infos, upload_failed,
+        self, UPLOAD, drop_silent, is_snapshot, snapshot_counts, store_tracked, update_infos,
+        upload_failed,
     },
 };
 use crate::{

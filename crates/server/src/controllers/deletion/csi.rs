@@ -60,10 +60,7 @@ pub(super) async fn snapshots(
             ))
         }
     });
-    let errors: Vec<Option<String>> = stream::iter(deleting)
-        .buffered(PARALLEL)
-        .collect()
-        .await;
+    let errors: Vec<Option<String>> = stream::iter(deleting).buffered(PARALLEL).collect().await;
     Ok(errors.into_iter().flatten().collect())
 }
 

@@ -107,7 +107,10 @@ fn a_content_stands_for_what_is_there() {
         );
     }
     let executed = content::change(pristine.clone(), &pristine, &plain(), None).unwrap();
-    assert_eq!(executed.object["spec"]["volumeSnapshotClassName"], json!(null));
+    assert_eq!(
+        executed.object["spec"]["volumeSnapshotClassName"],
+        json!(null)
+    );
     let mut bare = pristine;
     bare["status"] = json!({});
     assert!(content::change(bare.clone(), &bare, &plain(), None).is_err());
