@@ -214,6 +214,8 @@ pub mod annotation {
     pub const SKIPPED_NO_CSI_PV: &str = "backup.velero.io/skipped-no-csi-pv";
     /// In memory only: additional items of a restore skip the filters.
     pub const RESTORE_MUST_INCLUDE: &str = "restore.velero.io/must-include-additional-items";
+    /// Ours, on a VolumeSnapshot or group: the namespace of the server that took it.
+    pub const SNAPSHOT_TAKER: &str = "bowline.io/server-namespace";
     /// Ours: what a running restore is doing.
     pub const RESTORE_STAGE: &str = "bowline.io/restore-stage";
     /// On a location whose provider is built in: its plugin is wanted instead.
@@ -241,6 +243,15 @@ pub mod annotation {
     /// The namespace of that Secret.
     pub const SNAPSHOTTER_SECRET_NAMESPACE: &str =
         "csi.storage.k8s.io/snapshotter-secret-namespace";
+    /// The Secret to delete a group snapshot with.
+    pub const GROUP_DELETION_SECRET_NAME: &str =
+        "groupsnapshot.storage.kubernetes.io/deletion-secret-name";
+    /// The namespace of that Secret.
+    pub const GROUP_DELETION_SECRET_NAMESPACE: &str =
+        "groupsnapshot.storage.kubernetes.io/deletion-secret-namespace";
+    /// The snapshot controller's note on a VolumeSnapshotContent whose VolumeSnapshot is on its way out.
+    pub const SNAPSHOT_BEING_DELETED: &str =
+        "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
     /// Marks the default VolumeSnapshotClass.
     pub const IS_DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
 }
@@ -283,6 +294,15 @@ pub mod finalizer {
     pub const POD_VOLUME: &str = "velero.io/pod-volume-finalizer";
     /// On DataUpload and DataDownload, until their last phase.
     pub const DATA_UPLOAD_DOWNLOAD: &str = "velero.io/data-upload-download-finalizer";
+    /// The snapshot controller's, on a VolumeSnapshotContent until its snapshot is seen to.
+    pub const SNAPSHOT_CONTENT: &str =
+        "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
+    /// The snapshot controller's, on a VolumeSnapshot that is part of a group.
+    pub const SNAPSHOT_IN_GROUP: &str =
+        "snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection";
+    /// The snapshot controller's, on a VolumeSnapshot that volumes are made of.
+    pub const SNAPSHOT_AS_SOURCE: &str =
+        "snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection";
     /// On VolumeSnapshotContents of older versions; only ever removed.
     pub const VOLUME_SNAPSHOT_CONTENT_PROTECT: &str =
         "velero.io/volume-snapshot-content-protect-finalizer";

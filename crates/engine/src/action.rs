@@ -2,6 +2,7 @@
 //! actions and those of plugins stand behind the same trait.
 
 mod claim;
+mod csi;
 mod pod;
 mod service_account;
 
@@ -124,6 +125,12 @@ pub async fn built_in(client: &Client) -> Result<Vec<Arc<dyn BackupItemAction>>,
 #[must_use]
 pub fn without_bindings() -> Vec<Arc<dyn BackupItemAction>> {
     vec![Arc::new(pod::Action), Arc::new(claim::Action)]
+}
+
+/// The actions of backups with CSI snapshots.
+#[must_use]
+pub fn csi() -> Vec<Arc<dyn BackupItemAction>> {
+    csi::all()
 }
 
 /// A string somewhere in an object; empty when it is not there.

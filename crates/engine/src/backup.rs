@@ -9,12 +9,13 @@
 //!
 //! Volumes of pods that are copied file by file are begun on the way and awaited at the end; pods
 //! with hooks are not let go before (`pod_volumes.rs`). Snapshots of volumes are taken with the pods
-//! that use them (`snapshots.rs`).
+//! that use them (`snapshots.rs`), also those of CSI drivers (`csi.rs`).
 //!
 //! Nothing here knows where the archive goes, nor writes to the cluster.
 
 mod block;
 mod choose;
+mod csi;
 mod held;
 mod item;
 mod later;
@@ -51,6 +52,7 @@ use crate::{
     select::{LiveNamespace, Selection},
 };
 use block::Hooks;
+pub use csi::CsiSnapshots;
 use held::Held;
 use item::Run;
 use later::Queue;
@@ -78,6 +80,8 @@ pub struct Job {
     pub pod_volumes: Option<Arc<dyn PodVolumes>>,
     /// Takes snapshots of volumes; with none, none are taken.
     pub snapshots: Option<Arc<dyn Snapshots>>,
+    /// Takes CSI snapshots of claims; with none, nobody treats CSI volumes in a way of their own.
+    pub csi: Option<Arc<dyn CsiSnapshots>>,
     /// How it is done.
     pub settings: Settings,
     /// Told how far it is.
@@ -214,6 +218,9 @@ async fn make(job: Job, archive: Writer, held: Held) -> Result<Outcome, Error> {
             action::without_bindings()
         }
     };
+    if job.csi.is_some() {
+        actions.extend(action::csi());
+    }
     actions.extend(job.actions.iter().cloned());
     let hooks = SpecHooks::new(spec.hooks.as_ref(), |kind| {
         discovery.resolve(kind).map(Resource::group_resource)

@@ -2,6 +2,7 @@
 
 pub mod action;
 pub mod backup;
+pub mod csi;
 pub mod discovery;
 pub mod filter;
 pub mod hooks;

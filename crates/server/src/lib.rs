@@ -10,6 +10,7 @@
 pub mod context;
 pub mod controllers;
 pub mod cron;
+mod csi;
 pub mod http;
 pub mod lease;
 pub mod metrics;

@@ -121,6 +121,9 @@ impl Run {
             }
         }
         let frozen = Frozen::default();
+        let pods = kept.iter().filter(|member| member.is_pod);
+        self.cut_claims(pods.map(|member| &member.decided.pod))
+            .await;
         let mut copies = Vec::new();
         for member in &kept {
             if let Ok(facts) = Facts::of(&member.raw) {
@@ -202,6 +205,11 @@ impl Run {
             return found;
         }
         let (pods, namespace) = (member.at, member.namespace.as_str());
+        let fellows = self.fellows(namespace, &mounted).await;
+        let mounted: BTreeSet<&str> = mounted
+            .into_iter()
+            .chain(fellows.iter().map(String::as_str))
+            .collect();
         let running = self.mounts(pods, namespace, known).await;
         let shares = |pod: &&Mounts| pod.claims.iter().any(|claim| mounted.contains(&**claim));
         for neighbour in running.iter().filter(shares) {

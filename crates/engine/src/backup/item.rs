@@ -26,6 +26,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use super::{
     Job, Settings,
     block::Hooks,
+    csi::{PARALLEL_CLAIMS, is_claims},
     held::Held,
     later::Later,
     plan::{List, Listing},
@@ -141,6 +142,16 @@ impl Run {
 
     pub(super) fn is_stored(&self, at: At, namespace: &str, name: &str) -> bool {
         self.tracker.is_stored(at, namespace, name)
+    }
+
+    /// Whether an object would be taken on now.
+    pub(super) fn is_free(&self, at: At, facts: &Facts<'_>) -> bool {
+        self.selection
+            .admits(self.resource(at), facts, false)
+            .is_ok()
+            && !self
+                .tracker
+                .is_claimed(at, &facts.namespace(), &facts.name())
     }
 
     /// The place of a resource, `pods` or `deployments.apps`.
@@ -443,6 +454,14 @@ impl Run {
         if take_annotation(&mut object, annotation::SKIP_FROM_BACKUP) {
             return Ok(None);
         }
+        if is_claims(resource)
+            && let Some(snapshot) = self.cut(&mut object).await?
+            && !self.bring(&snapshot, true, frozen).await
+        {
+            let why = format!("VolumeSnapshot {} could not be backed up", snapshot.name);
+            self.lose(&object, &why);
+            return Err(why);
+        }
         let taken = if is_volumes(resource) {
             self.snapshot(&object).await?
         } else {
@@ -641,11 +660,17 @@ impl Run {
             if missing.is_empty() {
                 break;
             }
-            stream::iter(missing)
-                .for_each_concurrent(PARALLEL_ITEMS, |(at, namespace, name)| async move {
-                    self.fetch(at, &namespace, &name, false, None).await;
-                })
-                .await;
+            // Claims mostly wait for their snapshots.
+            let (claims, others): (Vec<_>, Vec<_>) = missing
+                .into_iter()
+                .partition(|(at, ..)| is_claims(self.resource(*at)));
+            for (items, parallel) in [(claims, PARALLEL_CLAIMS), (others, PARALLEL_ITEMS)] {
+                stream::iter(items)
+                    .for_each_concurrent(parallel, |(at, namespace, name)| async move {
+                        self.fetch(at, &namespace, &name, false, None).await;
+                    })
+                    .await;
+            }
         }
         self.namespaces(live).await;
         self.definitions().await;

@@ -18,11 +18,12 @@ use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use super::{
     Job,
     choose::{self, Choice, Known, Rules, Verdict},
+    csi::{Csi, is_claims},
     item::Run,
     later::Later,
     snapshots::{Snapshots, is_volumes},
     track::key,
-    volume_info::Ledger,
+    volume_info::{Ledger, Told},
 };
 use crate::{action::text, discovery::Resource, log::About, object::Facts, policy::Policies};
 
@@ -75,6 +76,7 @@ pub(super) struct Volumes {
     /// Whether the data of snapshots is to be moved.
     pub(super) moves_data: bool,
     pub(super) snapshots: Option<Arc<dyn Snapshots>>,
+    pub(super) csi: Option<Csi>,
     ledger: Mutex<Ledger>,
     /// The copy of each claim. Locked while it is decided who copies: of pods that share one, the
     /// next is asked when the first could not.
@@ -95,6 +97,7 @@ impl Volumes {
             with_snapshots: spec.snapshot_volumes != Some(false),
             moves_data: spec.snapshot_move_data == Some(true),
             snapshots: job.snapshots.clone(),
+            csi: job.csi.clone().map(Csi::new),
             ledger: Mutex::default(),
             taken: Mutex::default(),
             begun: Semaphore::new(BEGUN),
@@ -155,8 +158,7 @@ impl Run {
         if !resource.group.is_empty() {
             return;
         }
-        let is_volume = is_volumes(resource);
-        let is_claim = resource.plural == CLAIMS && self.volumes.policies().is_some();
+        let (is_volume, is_claim) = (is_volumes(resource), is_claims(resource));
         if !is_volume && !is_claim {
             return;
         }
@@ -168,7 +170,7 @@ impl Run {
         if is_volume {
             ledger.volume(&object);
         } else {
-            ledger.claim(&object);
+            ledger.stored_claim(&object);
         }
     }
 
@@ -420,12 +422,14 @@ impl Run {
             }
         }
         let volumes = &self.volumes;
-        let info = volumes.ledger().info(
-            &self.records(),
-            &copies,
-            volumes.policies(),
-            volumes.with_snapshots,
-        );
+        let info = volumes.ledger().info(&Told {
+            snapshots: &self.records(),
+            copies: &copies,
+            operations: &self.operations(),
+            policies: volumes.policies(),
+            with_snapshots: volumes.with_snapshots,
+            with_csi: volumes.csi.is_some(),
+        });
         (copies, info)
     }
 }

@@ -14,9 +14,13 @@ use async_trait::async_trait;
 use bowline_api::files::Snapshot;
 use serde_json::Value;
 
-use super::item::{ENDED, Run};
+use super::{
+    csi::is_claims,
+    item::{ENDED, Run},
+};
 use crate::{
     action::{claims, text},
+    csi::driver,
     discovery::Resource,
     log::{About, Level},
 };
@@ -78,7 +82,8 @@ impl Run {
 
     /// Whether objects of this resource wait until the pods are done.
     pub(super) fn waits_for_pods(&self, resource: &Resource) -> bool {
-        self.snapshots().is_some() && is_volumes(resource)
+        let has_native = self.snapshots().is_some() && is_volumes(resource);
+        has_native || self.volumes.csi.is_some() && is_claims(resource)
     }
 
     /// Takes a snapshot of a volume, if one is wanted and somebody can.
@@ -87,6 +92,10 @@ impl Run {
             return Ok(Taken::Nobody);
         };
         self.volumes.ledger().volume(volume);
+        if self.volumes.csi.is_some() && driver(volume).is_some() {
+            // Its claim decides.
+            return Ok(Taken::Nobody);
+        }
         if !self.wants_snapshot(volume).await {
             return Ok(Taken::Nobody);
         }
@@ -145,6 +154,7 @@ impl Run {
         let volumes = &self.volumes;
         volumes.ledger().wants_snapshot(
             text(volume, "/metadata/name"),
+            None,
             volumes.policies(),
             volumes.with_snapshots,
         )

@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::{item::paths, sink::Sink};
 use crate::{
     action::{self, BackupItemAction, take_annotation},
+    csi,
     discovery::{Discovery, Resource},
     log::{About, Log},
     object::{Canonical, Facts},
@@ -117,10 +118,20 @@ impl Again<'_> {
         let request = Request::get(path)
             .body(Vec::new())
             .expect("escaped paths are URIs");
-        let raw = self.client.request_text(request).await;
-        let raw = raw.map_err(|error| error.to_string())?;
+        let is_snapshot = item.group == csi::GROUP;
+        let raw = match self.client.request_text(request).await {
+            Ok(raw) => raw,
+            Err(kube::Error::Api(status)) if status.code == 404 && is_snapshot => {
+                // Whoever was here before has handed it over already.
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(error.to_string()),
+        };
         let facts = Facts::of(raw.as_bytes()).map_err(|error| error.to_string())?;
         let mut object: Value = serde_json::from_str(&raw).map_err(|error| error.to_string())?;
+        if is_snapshot && facts.is_deleting() {
+            return Ok(Vec::new());
+        }
         for action in actions {
             if !action.applies_to(resource) || !action.concerns(&facts) {
                 continue;

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bowline_api::{
+    Time,
     files::{
-        BackupMethod, BackupVolumeInfo, NativeSnapshotInfo, PodVolumeInfo, PvInfo, Snapshot,
-        SnapshotPhase, VolumeResult,
+        BackupMethod, BackupOperation, BackupVolumeInfo, CsiSnapshotInfo, NativeSnapshotInfo,
+        PodVolumeInfo, PvInfo, Snapshot, SnapshotPhase, VolumeResult,
     },
     names::annotation,
     v1::{DataPathPhase, PodVolumeBackup},
@@ -16,12 +17,14 @@ use serde_json::Value;
 use super::track::key;
 use crate::{
     action::text,
+    csi::{self, Cut, operation::ACTION},
     policy::{ActionType, Policies, VolumeFacts},
 };
 
 /// Ways of keeping a volume's data, as reasons name them.
 const POD_VOLUME: &str = "podvolume";
 const SNAPSHOT: &str = "volumeSnapshot";
+const CSI_SNAPSHOT: &str = "csiSnapshot";
 const ANY: &str = "any";
 
 /// Velero's words for volumes that nobody took a snapshot of.
@@ -29,19 +32,31 @@ const NOT_WANTED: &str = "not satisfy the criteria for VolumePolicy or the legac
 const NO_SNAPSHOTTER: &str = "no applicable volumesnapshotter found";
 const BY_POLICY: &str = "skipped due to resource policy ";
 
+/// Ours, for what Velero does not speak of.
+const UNBOUND: &str = "the claim is not bound to a volume";
+const NO_VOLUME: &str = "its volume is not in the backup";
+const NO_CLAIM: &str = "its claim is not in the backup";
+const LOST_COPY: &str = "its copy is not there any more";
+
 /// What is known of the volumes of a backup so far. Claims are `<namespace>/<name>`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ledger {
-    /// Volumes in the archive.
+    /// Volumes that somebody has seen.
     volumes: BTreeMap<String, Volume>,
-    /// Claims in the archive, as far as policies want to know them.
-    claims: BTreeMap<String, VolumeFacts>,
+    /// Claims that somebody has seen.
+    claims: BTreeMap<String, Claim>,
     /// Why the files of claims were not copied.
     left: BTreeMap<String, String>,
     /// Claims that annotations of a pod choose.
     by_pod: BTreeSet<String>,
     /// Claims whose files are copied.
     copied: BTreeSet<String>,
+    /// CSI snapshots of claims.
+    cuts: BTreeMap<String, Cut>,
+    /// Why claims have none.
+    uncut: BTreeMap<String, String>,
+    /// Those of them that should have one.
+    failed: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -49,11 +64,43 @@ struct Volume {
     claim: Option<(String, String)>,
     facts: VolumeFacts,
     info: PvInfo,
+    is_csi: bool,
+    is_stored: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Claim {
+    facts: VolumeFacts,
+    namespace: String,
+    name: String,
+    /// The volume it is bound to; empty if it is not.
+    volume: String,
+    is_stored: bool,
+}
+
+/// What a backup has done about volumes, and what it was to do.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Told<'a> {
+    pub(super) snapshots: &'a [Snapshot],
+    pub(super) copies: &'a [PodVolumeBackup],
+    pub(super) operations: &'a [BackupOperation],
+    pub(super) policies: Option<&'a Policies>,
+    pub(super) with_snapshots: bool,
+    pub(super) with_csi: bool,
 }
 
 impl Ledger {
     /// A PersistentVolume is in the archive.
     pub(super) fn volume(&mut self, pv: &Value) {
+        self.see(pv).is_stored = true;
+    }
+
+    /// Somebody has looked at a PersistentVolume.
+    pub(super) fn known_volume(&mut self, pv: &Value) {
+        self.see(pv);
+    }
+
+    fn see(&mut self, pv: &Value) -> &mut Volume {
         let claim = pv.pointer("/spec/claimRef").map(|claim| {
             let part = |pointer| text(claim, pointer).to_owned();
             (part("/namespace"), part("/name"))
@@ -65,6 +112,8 @@ impl Ledger {
             };
             labels.iter().map(pair).collect()
         });
+        let name = text(pv, "/metadata/name").to_owned();
+        let known = self.volumes.get(&name);
         let volume = Volume {
             claim,
             facts: VolumeFacts::of_pv(pv),
@@ -73,19 +122,45 @@ impl Ledger {
                 labels,
                 ..PvInfo::default()
             },
+            is_csi: csi::driver(pv).is_some(),
+            is_stored: known.is_some_and(|known| known.is_stored),
         };
-        let name = text(pv, "/metadata/name").to_owned();
-        self.volumes.insert(name, volume);
+        let place = self.volumes.entry(name);
+        let known = place.or_insert_with(|| volume.clone());
+        *known = volume;
+        known
     }
 
-    /// A claim is in the archive.
+    /// Somebody has looked at a claim.
     pub(super) fn claim(&mut self, claim: &Value) {
-        let name = key(
+        let (namespace, name) = (
             text(claim, "/metadata/namespace"),
             text(claim, "/metadata/name"),
         );
-        let facts = VolumeFacts::default().with_pvc(claim);
-        self.claims.insert(name, facts);
+        let is_bound = text(claim, "/status/phase") == "Bound";
+        let volume = Some(text(claim, "/spec/volumeName")).filter(|_| is_bound);
+        let key = key(namespace, name);
+        let known = self.claims.get(&key);
+        let claim = Claim {
+            facts: VolumeFacts::default().with_pvc(claim),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            volume: volume.unwrap_or_default().to_owned(),
+            is_stored: known.is_some_and(|known| known.is_stored),
+        };
+        self.claims.insert(key, claim);
+    }
+
+    /// A claim is in the archive.
+    pub(super) fn stored_claim(&mut self, claim: &Value) {
+        self.claim(claim);
+        let key = key(
+            text(claim, "/metadata/namespace"),
+            text(claim, "/metadata/name"),
+        );
+        if let Some(claim) = self.claims.get_mut(&key) {
+            claim.is_stored = true;
+        }
     }
 
     /// Annotations of a pod choose the claim.
@@ -109,54 +184,123 @@ impl Ledger {
         self.copied.insert(claim.to_owned());
     }
 
-    /// Whether a snapshot is wanted of a volume in the archive.
+    /// A claim has a CSI snapshot.
+    pub(super) fn csi(&mut self, claim: &str, cut: Cut) {
+        self.cuts.insert(claim.to_owned(), cut);
+    }
+
+    /// A claim has none, for this reason.
+    pub(super) fn csi_left(&mut self, claim: &str, why: &str) {
+        self.cuts.remove(claim);
+        self.uncut.insert(claim.to_owned(), why.to_owned());
+    }
+
+    /// A claim should have one and does not; it is told even if it is not in the archive for that.
+    pub(super) fn csi_failed(&mut self, claim: &str, why: &str) {
+        self.csi_left(claim, why);
+        self.failed.insert(claim.to_owned());
+    }
+
+    /// Whether a snapshot is wanted of a volume, by its own claim if none is named.
     pub(super) fn wants_snapshot(
         &self,
         name: &str,
+        claim: Option<&str>,
         policies: Option<&Policies>,
         with_snapshots: bool,
     ) -> bool {
         let Some(volume) = self.volumes.get(name) else {
             return false;
         };
-        let claim = volume.claim_key();
-        self.decide(volume, claim.as_deref(), policies, with_snapshots)
-            .1
+        let own = volume.claim_key();
+        let told = Told {
+            policies,
+            with_snapshots,
+            ..Told::default()
+        };
+        self.decide(volume, claim.or(own.as_deref()), &told).1
     }
 
-    /// The file: volumes that were left out, then those with snapshots, then those whose files were
-    /// copied.
-    pub(super) fn info(
-        &self,
-        snapshots: &[Snapshot],
-        copies: &[PodVolumeBackup],
-        policies: Option<&Policies>,
-        with_snapshots: bool,
-    ) -> Vec<BackupVolumeInfo> {
-        let skipped = self.volumes.iter().filter_map(|(name, volume)| {
-            let claim = volume.claim_key();
-            let is_taken = |snapshot: &Snapshot| snapshot.spec.persistent_volume_name == *name;
-            if claim.as_ref().is_some_and(|c| self.copied.contains(c))
-                || snapshots.iter().any(is_taken)
-            {
-                return None;
-            }
-            let mut info = volume.entry(name);
-            info.skipped = true;
-            info.skipped_reason =
-                Some(self.reasons(volume, claim.as_deref(), policies, with_snapshots));
-            Some(info)
-        });
-        let bound: BTreeMap<_, _> = self
-            .volumes
+    /// The file: volumes that were left out, then those with native snapshots, with CSI snapshots, and
+    /// those whose files were copied. Every claim in the archive is there once.
+    pub(super) fn info(&self, told: &Told<'_>) -> Vec<BackupVolumeInfo> {
+        let mut with_data: Vec<BackupVolumeInfo> = told
+            .snapshots
             .iter()
-            .filter_map(|(name, volume)| Some((volume.claim.as_ref()?, (name, volume))))
+            .map(|snapshot| snapshot_entry(snapshot, &self.volumes))
             .collect();
-        let taken = snapshots
+        let cuts = self.cuts.iter();
+        with_data.extend(cuts.map(|(claim, cut)| self.cut_entry(claim, cut, told.operations)));
+        let bound = self.bound();
+        with_data.extend(told.copies.iter().map(|copy| entry(copy, &bound)));
+        let mut rows = self.without_data(&with_data, told);
+        rows.extend(with_data);
+        rows
+    }
+
+    /// Volumes by their claims.
+    fn bound(&self) -> BTreeMap<(String, String), (&String, &Volume)> {
+        let by_volume = self.volumes.iter().filter_map(|(name, volume)| {
+            let claim = volume.claim.clone()?;
+            Some((claim, (name, volume)))
+        });
+        let by_claim = self.claims.values().filter_map(|claim| {
+            let volume = self.volumes.get_key_value(&claim.volume)?;
+            Some(((claim.namespace.clone(), claim.name.clone()), volume))
+        });
+        by_volume.chain(by_claim).collect()
+    }
+
+    /// The rows of volumes and claims that have none with data.
+    fn without_data(
+        &self,
+        with_data: &[BackupVolumeInfo],
+        told: &Told<'_>,
+    ) -> Vec<BackupVolumeInfo> {
+        let mut named: BTreeSet<String> = with_data.iter().filter_map(claim_of).collect();
+        let kept: BTreeSet<&str> = with_data
             .iter()
-            .map(|snapshot| snapshot_entry(snapshot, &self.volumes));
-        let copied = copies.iter().map(|copy| entry(copy, &bound));
-        skipped.chain(taken).chain(copied).collect()
+            .filter_map(|info| info.pv_name.as_deref())
+            .collect();
+        let mut rows = Vec::new();
+        for (name, volume) in self.volumes.iter().filter(|(_, v)| v.is_stored) {
+            if kept.contains(name.as_str()) {
+                continue;
+            }
+            let mut row = volume.entry(name);
+            let mut claim = volume.claim_key();
+            let elsewhere = |claim: &String| {
+                let known = self.claims.get(claim);
+                named.contains(claim)
+                    || known.is_some_and(|known| known.is_stored && known.volume != *name)
+            };
+            if claim.as_ref().is_some_and(elsewhere) {
+                // The claim has another volume by now.
+                (row.pvc_name, row.pvc_namespace) = (None, None);
+                claim = None;
+            }
+            named.extend(claim.clone());
+            row.skipped = true;
+            row.skipped_reason = Some(self.reasons(Some(volume), claim.as_deref(), told));
+            rows.push(row);
+        }
+        for (key, claim) in &self.claims {
+            let is_told = claim.is_stored || self.failed.contains(key);
+            if named.contains(key) || !is_told {
+                continue;
+            }
+            let volume = self.volumes.get(&claim.volume);
+            rows.push(BackupVolumeInfo {
+                pvc_name: Some(claim.name.clone()),
+                pvc_namespace: Some(claim.namespace.clone()),
+                pv_name: Some(claim.volume.clone()).filter(|name| !name.is_empty()),
+                pv_info: volume.map(|volume| volume.info.clone()),
+                skipped: true,
+                skipped_reason: Some(self.reasons(volume, Some(key), told)),
+                ..BackupVolumeInfo::default()
+            });
+        }
+        rows
     }
 
     /// What policies say of a volume, and whether a snapshot of it is wanted.
@@ -164,51 +308,110 @@ impl Ledger {
         &self,
         volume: &Volume,
         claim: Option<&str>,
-        policies: Option<&Policies>,
-        with_snapshots: bool,
+        told: &Told<'_>,
     ) -> (Option<ActionType>, bool) {
         let facts = match claim.and_then(|claim| self.claims.get(claim)) {
-            Some(of_claim) => VolumeFacts {
-                pvc_labels: of_claim.pvc_labels.clone(),
-                pvc_phase: of_claim.pvc_phase.clone(),
-                pvc_volume_mode: of_claim.pvc_volume_mode.clone(),
-                pvc_access_modes: of_claim.pvc_access_modes.clone(),
+            Some(Claim { facts, .. }) => VolumeFacts {
+                pvc_labels: facts.pvc_labels.clone(),
+                pvc_phase: facts.pvc_phase.clone(),
+                pvc_volume_mode: facts.pvc_volume_mode.clone(),
+                pvc_access_modes: facts.pvc_access_modes.clone(),
                 ..volume.facts.clone()
             },
             None => volume.facts.clone(),
         };
-        let action = policies
+        let action = told
+            .policies
             .and_then(|policies| policies.volume_action(&facts))
             .map(|action| action.kind);
         let by_pod = claim.is_some_and(|claim| self.by_pod.contains(claim));
         let wanted = match action {
             Some(action) => action == ActionType::Snapshot,
-            None => with_snapshots && !by_pod,
+            None => told.with_snapshots && !by_pod,
         };
         (action, wanted)
     }
 
-    fn reasons(
-        &self,
-        volume: &Volume,
-        claim: Option<&str>,
-        policies: Option<&Policies>,
-        with_snapshots: bool,
-    ) -> String {
-        let (action, wanted) = self.decide(volume, claim, policies, with_snapshots);
-        let mut reasons = BTreeMap::new();
-        if action == Some(ActionType::Skip) && claim.is_some() {
-            reasons.insert(ANY, BY_POLICY);
+    /// Why a volume or a claim has no data.
+    fn reasons(&self, volume: Option<&Volume>, claim: Option<&str>, told: &Told<'_>) -> String {
+        let mut reasons: BTreeMap<&str, String> = BTreeMap::new();
+        let known = claim.and_then(|claim| self.claims.get(claim));
+        if known.is_some_and(|claim| claim.volume.is_empty()) {
+            reasons.insert(ANY, UNBOUND.to_owned());
         }
-        if let Some(why) = claim.and_then(|claim| self.left.get(claim)) {
-            reasons.insert(POD_VOLUME, why);
+        if claim.is_some_and(|claim| self.copied.contains(claim)) {
+            reasons.insert(POD_VOLUME, LOST_COPY.to_owned());
+        } else if let Some(why) = claim.and_then(|claim| self.left.get(claim)) {
+            reasons.insert(POD_VOLUME, why.clone());
         }
-        reasons.insert(SNAPSHOT, if wanted { NO_SNAPSHOTTER } else { NOT_WANTED });
+        let uncut = claim.and_then(|claim| self.uncut.get(claim));
+        if let Some(why) = uncut {
+            reasons.insert(CSI_SNAPSHOT, why.clone());
+        }
+        if let Some(volume) = volume {
+            let (action, wanted) = self.decide(volume, claim, told);
+            if action == Some(ActionType::Skip) && claim.is_some() {
+                reasons.insert(ANY, BY_POLICY.to_owned());
+            }
+            let (approach, why) = match (told.with_csi && volume.is_csi, wanted) {
+                (true, _) if uncut.is_some() => (CSI_SNAPSHOT, None),
+                (true, false) => (CSI_SNAPSHOT, Some(NOT_WANTED)),
+                (true, true) => (CSI_SNAPSHOT, Some(NO_CLAIM)),
+                (false, _) if !volume.is_stored => (SNAPSHOT, Some(NO_VOLUME)),
+                (false, true) => (SNAPSHOT, Some(NO_SNAPSHOTTER)),
+                (false, false) => (SNAPSHOT, Some(NOT_WANTED)),
+            };
+            if let Some(why) = why {
+                reasons.insert(approach, why.to_owned());
+            }
+        } else if known.is_some_and(|claim| !claim.volume.is_empty()) {
+            reasons.insert(SNAPSHOT, NO_VOLUME.to_owned());
+        }
+        let reasons = reasons.into_iter();
         reasons
-            .into_iter()
             .map(|(approach, reason)| format!("{approach}: {reason};"))
             .collect()
     }
+
+    /// The entry of a CSI snapshot. How it ended is known when its operation is over.
+    fn cut_entry(
+        &self,
+        claim: &str,
+        cut: &Cut,
+        operations: &[BackupOperation],
+    ) -> BackupVolumeInfo {
+        let known = self.claims.get(claim);
+        let volume = known.and_then(|known| self.volumes.get_key_value(&known.volume));
+        let mut info = volume.map_or_else(BackupVolumeInfo::default, |(name, v)| v.entry(name));
+        let (namespace, name) = claim.split_once('/').unwrap_or(("", claim));
+        info.pvc_name = Some(name.to_owned());
+        info.pvc_namespace = Some(namespace.to_owned());
+        info.backup_method = Some(BackupMethod::CsiSnapshot);
+        info.preserve_local_snapshot = true;
+        info.start_timestamp = cut.taken_at().map(Time);
+        let operation = operations.iter().find(|operation| {
+            let of = &operation.spec.resource_identifier;
+            operation.spec.backup_item_action == ACTION
+                && (of.namespace.as_str(), of.name.as_str()) == (namespace, cut.name())
+        });
+        info.csi_snapshot_info = Some(CsiSnapshotInfo {
+            snapshot_handle: csi::handle(&cut.content).unwrap_or_default().to_owned(),
+            size: csi::restore_size(&cut.content).unwrap_or_default(),
+            driver: text(&cut.content, "/spec/driver").to_owned(),
+            vsc_name: text(&cut.content, "/metadata/name").to_owned(),
+            operation_id: operation.map(|operation| operation.spec.operation_id.clone()),
+            volume_group_snapshot_handle: csi::group_handle(&cut.content).map(str::to_owned),
+            ready_to_use: cut.snapshot["status"]["readyToUse"].as_bool(),
+            ..CsiSnapshotInfo::default()
+        });
+        info
+    }
+}
+
+/// The claim of a row.
+fn claim_of(info: &BackupVolumeInfo) -> Option<String> {
+    let namespace = info.pvc_namespace.as_deref().unwrap_or_default();
+    Some(key(namespace, info.pvc_name.as_deref()?))
 }
 
 /// The entry of a snapshot.
@@ -243,7 +446,7 @@ fn snapshot_entry(snapshot: &Snapshot, volumes: &BTreeMap<String, Volume>) -> Ba
 /// The entry of a copy. `bound` are volumes by their claims.
 fn entry(
     copy: &PodVolumeBackup,
-    bound: &BTreeMap<&(String, String), (&String, &Volume)>,
+    bound: &BTreeMap<(String, String), (&String, &Volume)>,
 ) -> BackupVolumeInfo {
     let namespace = copy.spec.pod.namespace.clone().unwrap_or_default();
     let mut info = match copy.annotations().get(annotation::PVC_NAME) {
@@ -329,7 +532,11 @@ mod tests {
         policies: Option<&Policies>,
         with_snapshots: bool,
     ) -> Vec<(String, String)> {
-        let info = ledger.info(&[], &[], policies, with_snapshots);
+        let info = ledger.info(&Told {
+            policies,
+            with_snapshots,
+            ..Told::default()
+        });
         let text = |text: Option<String>| text.unwrap_or_default();
         info.into_iter()
             .map(|info| (text(info.pv_name), text(info.skipped_reason)))
@@ -352,7 +559,11 @@ mod tests {
             "skippedReason": "podvolume: opted out due to annotation in pod web-8b98795bf-vv5l5;volumeSnapshot: no applicable volumesnapshotter found;",
             "pvInfo": {"reclaimPolicy": "Retain", "labels": null},
         }]);
-        let info = serde_json::to_value(ledger.info(&[], &[], None, true)).unwrap();
+        let info = serde_json::to_value(ledger.info(&Told {
+            with_snapshots: true,
+            ..Told::default()
+        }))
+        .unwrap();
         assert_eq!(info, expected);
     }
 
@@ -372,14 +583,18 @@ mod tests {
         let none = "volumeSnapshot: not satisfy the criteria for VolumePolicy or the legacy \
                     snapshot way;";
         let idle = format!("podvolume: it does not run;{none}");
-        assert_eq!(
-            skipped(&ledger, None, true),
-            [pair("free", snapshots), pair("idle", &idle)]
-        );
-        assert_eq!(
-            skipped(&ledger, None, false),
-            [pair("free", none), pair("idle", &idle)]
-        );
+        // Nobody knows its copy any more.
+        let taken = "podvolume: its copy is not there any more;";
+        let rows = |why: &str| {
+            let taken = format!("{taken}{why}");
+            [
+                pair("free", why),
+                pair("idle", &idle),
+                pair("taken", &taken),
+            ]
+        };
+        assert_eq!(skipped(&ledger, None, true), rows(snapshots));
+        assert_eq!(skipped(&ledger, None, false), rows(none));
 
         let policies = Policies::parse(
             "version: v1\nvolumePolicies:\n- conditions: {pvcLabels: {keep: no-thanks}}\n  action: \
@@ -423,7 +638,12 @@ mod tests {
             copy(json!({}), "Failed"),
             copy(json!({"velero.io/pvc-name": "elsewhere"}), "Canceled"),
         ];
-        let info = serde_json::to_value(ledger.info(&[], &copies, None, true)).unwrap();
+        let info = serde_json::to_value(ledger.info(&Told {
+            copies: &copies,
+            with_snapshots: true,
+            ..Told::default()
+        }))
+        .unwrap();
         assert_eq!(
             info[0],
             json!({

@@ -6,6 +6,7 @@ mod api_service;
 mod bindings;
 mod claim;
 mod config;
+pub mod csi;
 mod definition;
 mod image;
 mod init_hook;

@@ -327,7 +327,11 @@ impl Run {
     fn is_anew(&self, volume: &str) -> bool {
         let info = self.volumes.get(volume);
         let method = info.and_then(|info| info.backup_method.as_ref());
-        self.lock_anew().contains(volume) || method == Some(&BackupMethod::PodVolumeBackup)
+        let is_filled = matches!(
+            method,
+            Some(BackupMethod::PodVolumeBackup | BackupMethod::CsiSnapshot)
+        );
+        is_filled || self.lock_anew().contains(volume)
     }
 
     /// Runs the actions, and restores first what they ask for.

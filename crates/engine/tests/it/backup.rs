@@ -116,6 +116,7 @@ pub(crate) fn job(server: &ApiServer, spec: Value) -> Job {
         exec: Arc::new(Script::default()),
         pod_volumes: None,
         snapshots: None,
+        csi: None,
         settings: Settings::default(),
         progress: Arc::default(),
         log: Log::new("backup", "velero/b", Level::Debug),

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod backup;
+mod csi;
 mod pod_volumes;
 mod restore;
 mod snapshots;
+mod volumes_told;

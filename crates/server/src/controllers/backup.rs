@@ -5,6 +5,7 @@
 //! objects: one that says `InProgress` and is not ours is taken up where the bucket says it is.
 
 mod copies;
+mod csi;
 mod finalize;
 mod queue;
 mod run;
@@ -20,7 +21,7 @@ use std::{
 };
 
 use bowline_api::{
-    names::label,
+    names::{FEATURE_CSI, label},
     v1::{Backup, BackupPhase},
 };
 use bowline_engine::{backup, filter};
@@ -30,10 +31,11 @@ use kube::{
     ResourceExt,
     runtime::{WatchStreamExt, reflector, watcher},
 };
+use tokio::time::Instant;
 
 use self::queue::{Stage, Step, Waiting};
 use super::runs::Runs;
-use crate::{Context, Error, Result};
+use crate::{Context, Error, Result, csi::handover};
 
 /// The controller's name.
 pub const NAME: &str = "backup";
@@ -52,10 +54,12 @@ pub async fn run(ctx: Arc<Context>) {
     let mut changes = std::pin::pin!(changes);
     let mut runs = Runs::new(&ctx, |ctx| &ctx.running);
     let mut pause = LOOK;
+    let mut sweeps = Sweeps::default();
     loop {
         tokio::select! {
             () = ctx.stop.cancelled() => break,
             change = changes.next() => match change {
+                Some(Ok(watcher::Event::InitDone)) => sweeps.knows_all = true,
                 Some(Ok(_)) => {}
                 Some(Err(error)) => tracing::warn!(controller = NAME, "watch backups: {error}"),
                 None => break,
@@ -65,7 +69,12 @@ pub async fn run(ctx: Arc<Context>) {
         }
         let backups: Vec<Arc<Backup>> = store.state();
         count(&ctx, &backups);
-        pause = match look(&ctx, &backups, &mut runs).await {
+        let done = look(&ctx, &backups, &mut runs).await;
+        let done = match sweeps.is_due() {
+            true => done.and(sweeps.sweep(&ctx, &backups).await),
+            false => done,
+        };
+        pause = match done {
             Ok(()) => runs.next_try().unwrap_or(LOOK).min(LOOK),
             Err(error) => {
                 tracing::warn!(controller = NAME, "{}", error.chain());
@@ -76,6 +85,28 @@ pub async fn run(ctx: Arc<Context>) {
     // Those under way go on until they end, or until the server's patience does.
     while !runs.is_empty() {
         runs.ended().await;
+    }
+}
+
+/// Looks for what backups that are over have left in the cluster, now and then.
+#[derive(Default)]
+struct Sweeps {
+    last: Option<Instant>,
+    /// Until then, a backup that is not known may be there all the same.
+    knows_all: bool,
+}
+
+impl Sweeps {
+    fn is_due(&self) -> bool {
+        self.knows_all && self.last.is_none_or(|last| last.elapsed() >= LOOK)
+    }
+
+    async fn sweep(&mut self, ctx: &Context, backups: &[Arc<Backup>]) -> Result<()> {
+        if ctx.settings.has_feature(FEATURE_CSI) && !waiting::is_uninstalled(ctx).await? {
+            handover::sweep(ctx, backups).await?;
+        }
+        self.last = Some(Instant::now());
+        Ok(())
     }
 }
 

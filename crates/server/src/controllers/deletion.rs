@@ -9,6 +9,7 @@
 pub mod actions;
 
 mod contents;
+mod csi;
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -127,6 +128,7 @@ pub(super) async fn unfinished(
     backup: &Backup,
 ) -> Result<Vec<String>> {
     let mut errors = contents::snapshots(ctx, Some(bucket), backup).await?;
+    errors.extend(csi::snapshots(ctx, Some(bucket), backup).await?);
     errors.extend(contents::volumes(ctx, backup).await?);
     if errors.is_empty() {
         errors.extend(contents::files(bucket, backup).await);
@@ -332,6 +334,7 @@ impl Requests {
                 }
             }
             errors.extend(contents::snapshots(ctx, own, backup).await?);
+            errors.extend(csi::snapshots(ctx, own, backup).await?);
             errors.extend(contents::volumes(ctx, backup).await?);
             if let Some(bucket) = own.filter(|_| errors.is_empty()) {
                 errors.extend(contents::files(bucket, backup).await);

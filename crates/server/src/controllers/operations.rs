@@ -1,6 +1,8 @@
 //! What plugins go on with after a backup or restore has called them: asked how far they are, ended
 //! when they take too long.
 
+pub(super) mod snapshots;
+
 use std::time::Duration;
 
 use bowline_api::{
@@ -77,7 +79,7 @@ pub(super) async fn ask<'a>(
     operations: impl Iterator<Item = Asked<'a>>,
     limit: Duration,
 ) -> bool {
-    let open = operations.filter(|asked| !is_over(asked.status));
+    let open = operations.filter(|asked| !is_over(asked.status) && !snapshots::is_snapshot(asked));
     let questions = open.map(|asked| async move {
         let answer = progress(plugins, of, &asked, owner);
         let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
@@ -98,7 +100,7 @@ pub(super) async fn cancel_all<'a>(
     owner: &Bytes,
     operations: impl Iterator<Item = Asked<'a>>,
 ) {
-    let open = operations.filter(|asked| !is_over(asked.status));
+    let open = operations.filter(|asked| !is_over(asked.status) && !snapshots::is_snapshot(asked));
     let cancelling = open.map(|asked| async move {
         try_cancel(plugins, of, &asked, owner).await;
     });

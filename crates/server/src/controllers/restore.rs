@@ -6,6 +6,7 @@
 //! finds what is done already.
 
 mod finish;
+mod groups;
 mod pods;
 mod run;
 mod snapshots;

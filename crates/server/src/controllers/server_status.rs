@@ -42,6 +42,19 @@ pub const BUILT_IN: &[(PluginKind, &[&str])] = &[
         &["velero.io/pod", "velero.io/pv", "velero.io/service-account"],
     ),
     (
+        PluginKind::BackupItemActionV2,
+        &[
+            "velero.io/csi-pvc-backupper",
+            "velero.io/csi-volumesnapshot-backupper",
+            "velero.io/csi-volumesnapshotclass-backupper",
+            "velero.io/csi-volumesnapshotcontent-backupper",
+        ],
+    ),
+    (
+        PluginKind::DeleteItemAction,
+        &["velero.io/csi-volumesnapshotcontent-delete"],
+    ),
+    (
         PluginKind::RestoreItemAction,
         &[
             "velero.io/add-pvc-from-pod",
@@ -60,6 +73,15 @@ pub const BUILT_IN: &[(PluginKind, &[&str])] = &[
             "velero.io/secret",
             "velero.io/service",
             "velero.io/service-account",
+        ],
+    ),
+    (
+        PluginKind::RestoreItemActionV2,
+        &[
+            "velero.io/csi-pvc-restorer",
+            "velero.io/csi-volumesnapshot-restorer",
+            "velero.io/csi-volumesnapshotclass-restorer",
+            "velero.io/csi-volumesnapshotcontent-restorer",
         ],
     ),
     (

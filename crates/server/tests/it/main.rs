@@ -5,6 +5,7 @@
     reason = "a test that cannot go on should say where"
 )]
 
+mod csi;
 mod deletion;
 mod download;
 mod location;

@@ -25,6 +25,7 @@ pub(crate) struct Scene {
     pub(crate) server: ApiServer,
     pub(crate) client: Client,
     pub(crate) ctx: Arc<Context>,
+    settings: Settings,
     folder: TempDir,
 }
 
@@ -36,6 +37,11 @@ impl Drop for Scene {
 
 impl Scene {
     pub(crate) fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    /// With these settings.
+    pub(crate) fn with(settings: Settings) -> Self {
         let server = ApiServer::default();
         for crd in bowline_api::crd::all() {
             server.load(&crd).unwrap();
@@ -45,9 +51,10 @@ impl Scene {
             .unwrap();
         let client = Client::new(server.clone(), "velero");
         Self {
-            ctx: context(&client),
+            ctx: context(&client, &settings),
             server,
             client,
+            settings,
             folder: TempDir::new().unwrap(),
         }
     }
@@ -55,7 +62,13 @@ impl Scene {
     /// Stops all controllers; those that are started from now on know nothing of before.
     pub(crate) fn restart(&mut self) {
         self.ctx.stop.cancel();
-        self.ctx = context(&self.client);
+        self.ctx = context(&self.client, &self.settings);
+    }
+
+    /// The server dies, with all it is at; another one begins.
+    pub(crate) fn kill(&mut self) {
+        self.ctx.abort.cancel();
+        self.restart();
     }
 
     /// Starts a controller.
@@ -171,8 +184,8 @@ impl Scene {
     }
 }
 
-fn context(client: &Client) -> Arc<Context> {
-    Arc::new(Context::new(client.clone(), "velero", Settings::default()))
+fn context(client: &Client, settings: &Settings) -> Arc<Context> {
+    Arc::new(Context::new(client.clone(), "velero", settings.clone()))
 }
 
 /// A backup as it lies in a bucket.

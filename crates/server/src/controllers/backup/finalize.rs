@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use bowline_api::{
     Time,
-    files::{BackupOperation, ResourceIdentifier, Results, backup_suffix},
+    files::{
+        BackupOperation, BackupVolumeInfo, OperationPhase, ResourceIdentifier, Results,
+        VolumeResult, backup_suffix,
+    },
     v1::{Backup, BackupPhase, BackupStatus},
 };
 use bowline_engine::{
@@ -22,10 +25,12 @@ use kube::ResourceExt;
 
 use super::{
     run::end,
-    waiting::{merge, number},
+    waiting::{is_snapshot, merge, number},
 };
 use crate::{
     Context, Error, Result,
+    controllers::operations::count,
+    csi::handover::{self, Stays},
     plugins::{actions, into_log},
 };
 
@@ -35,12 +40,60 @@ pub(super) async fn finalize(ctx: &Arc<Context>, bucket: &Bucket, found: Backup)
     let key = backup_file(&name, backup_suffix::ITEM_OPERATIONS);
     let operations: Vec<BackupOperation> = bucket.json(&key).await?.unwrap_or_default();
     let errors = renew(ctx, bucket, &found, &operations).await?;
+    tell_volumes(bucket, &name, &operations).await?;
     let mut last = found.clone();
     conclude(last.status_mut(), errors, ctx.now());
+    last.status_mut().csi_volume_snapshots_completed = cut(&operations);
     last.kind = Some("Backup".to_owned());
     last.api_version = Some("velero.io/v1".to_owned());
     bucket.put_backup(&last).await?;
+    // The archive has them by now, and the storage keeps them.
+    let uid = found.uid().unwrap_or_default();
+    handover::clear(&ctx.client, &uid, Stays::Of(&operations)).await?;
     end(ctx, &found, &last.status.unwrap_or_default(), None).await
+}
+
+/// How many CSI snapshots can be used.
+fn cut(operations: &[BackupOperation]) -> Option<i64> {
+    let own = operations.iter().filter(|operation| is_snapshot(operation));
+    count(own.map(|o| &o.status), &OperationPhase::Completed)
+}
+
+/// Says in the file of volumes how CSI snapshots have ended.
+async fn tell_volumes(bucket: &Bucket, name: &str, operations: &[BackupOperation]) -> Result<()> {
+    if !operations.iter().any(is_snapshot) {
+        return Ok(());
+    }
+    let key = backup_file(name, backup_suffix::VOLUME_INFO);
+    let infos: Option<Vec<BackupVolumeInfo>> = bucket.json(&key).await?;
+    let mut infos = infos.unwrap_or_default();
+    let old = infos.clone();
+    complete(&mut infos, operations);
+    if infos != old {
+        bucket.put_json(&key, &infos).await?;
+    }
+    Ok(())
+}
+
+/// What volumes' entries say of CSI snapshots whose operations are over.
+fn complete(infos: &mut [BackupVolumeInfo], operations: &[BackupOperation]) {
+    for info in infos {
+        let Some(snapshot) = &mut info.csi_snapshot_info else {
+            continue;
+        };
+        let mut operations = operations.iter().filter(|o| is_snapshot(o));
+        let id = snapshot.operation_id.as_ref();
+        let Some(operation) = operations.find(|o| Some(&o.spec.operation_id) == id) else {
+            continue;
+        };
+        let is_fine = operation.status.error.as_ref().is_none_or(String::is_empty);
+        info.completion_timestamp = operation.status.updated;
+        info.result = Some(match is_fine {
+            true => VolumeResult::Succeeded,
+            false => VolumeResult::Failed,
+        });
+        snapshot.ready_to_use = Some(is_fine);
+    }
 }
 
 /// Makes the archive anew with what the operations changed. Returns how much of that failed.

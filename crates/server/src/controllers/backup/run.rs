@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 use bowline_api::{
     Time,
     files::{Snapshot, SnapshotPhase, backup_suffix},
-    names::FEATURE_API_GROUP_VERSIONS,
+    names::{FEATURE_API_GROUP_VERSIONS, FEATURE_CSI},
     v1::{
         Backup, BackupPhase, BackupProgress, BackupStatus, BackupStorageLocation,
         VolumeSnapshotLocation,
@@ -41,10 +41,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     super::{Telling, log_level, patiently},
     copies::{self, Copies},
+    csi::Csi,
     schedule,
     snapshots::Native,
     waiting::{
-        self, UPLOAD, drop_silent, snapshot_counts, store_tracked, update_infos, upload_failed,
+        self, UPLOAD, drop_silent, is_snapshot, snapshot_counts, store_tracked, update_infos,
+        upload_failed,
     },
 };
 use crate::{
@@ -191,6 +193,16 @@ async fn make(
     let copies = Arc::new(copies);
     let native = Native::new(ctx, &backup, &log, &progress, taken == Taken::Over).await?;
     let native = Arc::new(native);
+    let csi = Csi::new(ctx, &backup, &log);
+    let began = Began {
+        copies: &copies,
+        native: &native,
+        csi: csi.as_ref(),
+    };
+    if taken == Taken::Over {
+        // It is made anew, and so are its snapshots.
+        began.discard().await?;
+    }
     let versions = if ctx.settings.has_feature(FEATURE_API_GROUP_VERSIONS) {
         Versions::All
     } else {
@@ -206,7 +218,7 @@ async fn make(
         ready = ready => ready?,
         () = cancel.cancelled() => {
             let bucket = bucket.with_cancel(ctx.abort.clone());
-            return abandon(ctx, &bucket, &backup, &copies, &native).await;
+            return abandon(ctx, &bucket, &backup, began).await;
         }
     };
     let Actions {
@@ -224,6 +236,7 @@ async fn make(
         exec: Arc::new(KubeExec::new(ctx.client.clone())),
         pod_volumes: Some(Arc::clone(&copies) as _),
         snapshots: native.is_possible().then(|| Arc::clone(&native) as _),
+        csi: csi.clone().map(|csi| csi as _),
         settings: backup::Settings {
             page: ctx.settings.page(),
             versions,
@@ -243,12 +256,13 @@ async fn make(
     telling.end().await;
     if cancel.is_cancelled() {
         let bucket = bucket.with_cancel(ctx.abort.clone());
-        return abandon(ctx, &bucket, &backup, &copies, &native).await;
+        return abandon(ctx, &bucket, &backup, began).await;
     }
     match made {
-        Ok(outcome) => finish(ctx, &bucket, backup, outcome, &log, &native, cancel).await,
+        Ok(outcome) => finish(ctx, &bucket, backup, outcome, &log, began, cancel).await,
         Err(why) => {
             copies.give_up(copies::FAILED).await;
+            began.forget(&backup).await;
             keep_records(&bucket, &backup, &native).await;
             log.error(
                 "backup execution failed",
@@ -265,14 +279,38 @@ async fn make(
     }
 }
 
+/// What a backup has begun in the cluster.
+#[derive(Clone, Copy)]
+struct Began<'a> {
+    copies: &'a Arc<Copies>,
+    native: &'a Arc<Native>,
+    csi: Option<&'a Arc<Csi>>,
+}
+
+impl Began<'_> {
+    /// Removes CSI snapshots that nobody needs.
+    async fn discard(self) -> Result<()> {
+        match self.csi {
+            Some(csi) => csi.discard().await,
+            None => Ok(()),
+        }
+    }
+
+    /// The same; what stays is found when backups are looked through.
+    async fn forget(self, backup: &Backup) {
+        if let Err(error) = self.discard().await {
+            tracing::warn!(backup = %backup.name_any(), "CSI snapshots stay: {}", error.chain());
+        }
+    }
+}
+
 /// Ends what a backup has begun that is to be deleted. What there is of it by then is left to whoever
 /// deletes it, or deleted if its object is gone already.
 async fn abandon(
     ctx: &Arc<Context>,
     bucket: &Bucket,
     backup: &Backup,
-    copies: &Copies,
-    native: &Native,
+    began: Began<'_>,
 ) -> Result<()> {
     if ctx.abort.is_cancelled() {
         // Left as it is for the next server.
@@ -280,9 +318,9 @@ async fn abandon(
     }
     let name = backup.name_any();
     tracing::info!(backup = %name, "given up, since it is deleted");
-    copies.give_up(copies::DELETED).await;
-    let _ = tokio::time::timeout(LAST, PodVolumes::finish(copies)).await;
-    leave(ctx, bucket, backup, native).await
+    began.copies.give_up(copies::DELETED).await;
+    let _ = tokio::time::timeout(LAST, PodVolumes::finish(&**began.copies)).await;
+    leave(ctx, bucket, backup, began).await
 }
 
 /// Leaves a backup to whoever deletes it, who must know its snapshots; or deletes it if its object is
@@ -291,13 +329,14 @@ async fn leave(
     ctx: &Arc<Context>,
     bucket: &Bucket,
     backup: &Backup,
-    native: &Native,
+    began: Began<'_>,
 ) -> Result<()> {
     if ctx.abort.is_cancelled() {
         return Ok(());
     }
     let bucket = bucket.clone().with_cancel(ctx.abort.clone());
-    keep_records(&bucket, backup, native).await;
+    began.forget(backup).await;
+    keep_records(&bucket, backup, began.native).await;
     waiting::clear(ctx, &bucket, backup).await
 }
 
@@ -366,10 +405,11 @@ async fn finish(
     backup: Backup,
     mut outcome: Outcome,
     log: &Log,
-    native: &Arc<Native>,
+    began: Began<'_>,
     cancel: &CancellationToken,
 ) -> Result<()> {
     let name = backup.name_any();
+    let native = began.native;
     // Uploads that are over by now need no waiting for.
     outcome.snapshots = Snapshots::records(&**native);
     update_infos(&mut outcome.volumes, &outcome.snapshots);
@@ -385,7 +425,7 @@ async fn finish(
     let found = patiently(ctx, || latest(ctx, &backup)).await?;
     let Some(mut last) = found else {
         tracing::warn!(backup = %name, "was deleted meanwhile");
-        return leave(ctx, bucket, &backup, native).await;
+        return leave(ctx, bucket, &backup, began).await;
     };
     let status = last.status_mut();
     status.phase = Some(match (waits, log.errors > 0) {
@@ -399,6 +439,8 @@ async fn finish(
         .ok()
         .filter(|n| *n > 0);
     snapshot_counts(status, &outcome.snapshots);
+    let cut = outcome.operations.iter().filter(|o| is_snapshot(o)).count();
+    status.csi_volume_snapshots_attempted = i64::try_from(cut).ok().filter(|n| *n > 0);
     status.warnings = (log.warnings > 0).then_some(log.warnings);
     status.errors = (log.errors > 0).then_some(log.errors);
     let items = i64::try_from(outcome.items).unwrap_or(i64::MAX);
@@ -428,13 +470,20 @@ async fn finish(
         Err(error) => Err(error),
     };
     if cancel.is_cancelled() {
-        return leave(ctx, bucket, &backup, native).await;
+        return leave(ctx, bucket, &backup, began).await;
     }
     tracked?;
     match &stored {
-        Ok(()) if !waits => drop_silent(ctx, &backup, &ends).await,
+        Ok(()) if !waits => {
+            // There may be snapshots that did not come to be in the archive.
+            began.forget(&backup).await;
+            drop_silent(ctx, &backup, &ends).await;
+        }
         Ok(()) => {}
-        Err(_) => keep_records(bucket, &backup, native).await,
+        Err(_) => {
+            began.forget(&backup).await;
+            keep_records(bucket, &backup, native).await;
+        }
     }
     let status = match stored {
         Ok(()) if waits => {
@@ -442,8 +491,8 @@ async fn finish(
             ctx.metrics
                 .backup_stored(&schedule(&backup), outcome.archive_bytes);
             return match patiently(ctx, || write(ctx, &backup, &status)).await? {
-                true => go_on(ctx, bucket, &backup, native, cancel).await,
-                false => leave(ctx, bucket, &backup, native).await,
+                true => go_on(ctx, bucket, &backup, began, cancel).await,
+                false => leave(ctx, bucket, &backup, began).await,
             };
         }
         Ok(()) => last.status.unwrap_or_default(),
@@ -457,15 +506,15 @@ async fn go_on(
     ctx: &Arc<Context>,
     bucket: &Bucket,
     backup: &Backup,
-    native: &Native,
+    began: Began<'_>,
     cancel: &CancellationToken,
 ) -> Result<()> {
     match patiently(ctx, || latest(ctx, backup)).await? {
         Some(found) => {
-            let uploads = Some(Arc::clone(&native.uploads));
+            let uploads = Some(Arc::clone(&began.native.uploads));
             waiting::see_through(ctx, found, uploads, cancel).await
         }
-        None => leave(ctx, bucket, backup, native).await,
+        None => leave(ctx, bucket, backup, began).await,
     }
 }
 
@@ -549,6 +598,15 @@ pub(super) async fn end(
         completed: count(status.volume_snapshots_completed),
     };
     ctx.metrics.snapshots_taken(&schedule(backup), snapshots);
+    if ctx.settings.has_feature(FEATURE_CSI) {
+        let snapshots = Counted {
+            attempted: count(status.csi_volume_snapshots_attempted),
+            completed: count(status.csi_volume_snapshots_completed),
+        };
+        let name = backup.name_any();
+        ctx.metrics
+            .csi_snapshots_taken(&schedule(backup), &name, snapshots);
+    }
     Ok(())
 }
 

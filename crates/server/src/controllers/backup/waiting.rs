@@ -16,6 +16,7 @@ use bowline_api::{
 };
 use bowline_engine::{
     backup::log_name,
+    csi::operation::ACTION,
     log::{About, Level, Log},
     progress::Progress,
 };
@@ -107,7 +108,7 @@ pub(super) async fn clear(ctx: &Arc<Context>, bucket: &Bucket, backup: &Backup) 
 }
 
 /// Whether the namespace of the server is on its way out.
-async fn is_uninstalled(ctx: &Context) -> Result<bool> {
+pub(super) async fn is_uninstalled(ctx: &Context) -> Result<bool> {
     let namespaces = Api::<Namespace>::all(ctx.client.clone());
     let found = namespaces
         .get_opt(&ctx.namespace)
@@ -150,13 +151,13 @@ async fn wait(
         changes.mark_unchanged();
         if is_open(&operations) && Instant::now() >= next {
             let is_changed = tokio::select! {
-                is_changed = actions.ask(&mut operations) => is_changed,
+                is_changed = actions.ask(ctx, &mut operations) => is_changed,
                 () = cancel.cancelled() => false,
             };
             if is_changed {
                 bucket.put_json(&file, &operations).await?;
             }
-            next = Instant::now() + ctx.settings.item_operation_sync_frequency;
+            next = Instant::now() + pace(ctx, &operations);
         }
         let is_over = !is_open(&operations) && uploads.pending() == 0;
         let has_failed = !errors(&operations).is_empty() || !failed(&uploads).is_empty();
@@ -212,7 +213,8 @@ struct Actions {
 
 impl Actions {
     async fn start(ctx: &Arc<Context>, backup: &Backup, operations: &[BackupOperation]) -> Self {
-        let plugins = match is_open(operations) {
+        let mut open = operations.iter().filter(|o| !is_over(&o.status));
+        let plugins = match open.any(|operation| !is_snapshot(operation)) {
             true => Some(
                 ctx.plugins
                     .start(Arc::new(|line| plugins::log(&line)))
@@ -227,12 +229,14 @@ impl Actions {
         }
     }
 
-    async fn ask(&self, operations: &mut [BackupOperation]) -> bool {
+    async fn ask(&self, ctx: &Context, operations: &mut [BackupOperation]) -> bool {
+        let asked = operations.iter_mut().map(Into::into);
+        let is_changed = operations::snapshots::ask(ctx, asked, self.limit).await;
         let Some(plugins) = &self.plugins else {
-            return false;
+            return is_changed;
         };
         let asked = operations.iter_mut().map(Into::into);
-        operations::ask(plugins, Of::Backup, &self.owner, asked, self.limit).await
+        operations::ask(plugins, Of::Backup, &self.owner, asked, self.limit).await || is_changed
     }
 
     async fn cancel(&self, operations: &mut [BackupOperation]) {
@@ -246,6 +250,20 @@ impl Actions {
         if let Some(plugins) = &self.plugins {
             plugins.stop().await;
         }
+    }
+}
+
+pub(super) fn is_snapshot(operation: &BackupOperation) -> bool {
+    operation.spec.backup_item_action == ACTION
+}
+
+/// How long until operations are asked again.
+fn pace(ctx: &Context, operations: &[BackupOperation]) -> Duration {
+    let own = ctx.settings.item_operation_sync_frequency;
+    let mut open = operations.iter().filter(|o| !is_over(&o.status));
+    match open.any(is_snapshot) {
+        true => own.min(operations::snapshots::LOOK),
+        false => own,
     }
 }
 

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     super::operations::{self, Of, count, is_over},
-    pods,
+    groups, pods,
     run::{end, write},
     volumes,
 };
@@ -81,15 +81,17 @@ async fn see_through(
     let infos: Option<Vec<BackupVolumeInfo>> = bucket.json(&key).await?;
     let anew = volumes::anew(restore, infos.unwrap_or_default(), &list, &operations);
     // A hook need not wait for a volume that takes its time.
-    let both = futures::future::join(
+    let all = futures::future::join3(
         volumes::settle(ctx, anew),
         hooks(ctx, restore, &list, &mut findings),
+        groups::settle(ctx, restore),
     );
-    let (troubles, finished) = tokio::select! {
-        both = both => both,
+    let (troubles, finished, stubs) = tokio::select! {
+        all = all => all,
         () = cancel.cancelled() => return Ok(()),
     };
     let finished = finished?;
+    stubs?;
     for (namespace, why) in troubles {
         findings.namespace(&namespace, why);
     }

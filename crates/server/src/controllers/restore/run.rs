@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use bowline_api::{
     Duration, Time,
     files::{BackupVolumeInfo, RestoreVolumeInfo, Snapshot, backup_suffix, restore_suffix},
-    names::{FEATURE_API_GROUP_VERSIONS, annotation, finalizer},
+    names::{FEATURE_API_GROUP_VERSIONS, FEATURE_CSI, annotation, finalizer},
     v1::{PodVolumeBackup, Restore, RestorePhase, RestoreProgress, RestoreStatus},
 };
 use bowline_engine::{
@@ -21,7 +21,7 @@ use bowline_engine::{
     progress::Progress,
     restore::{
         self, Job, Outcome, Settings,
-        action::RestoreItemAction,
+        action::{self, RestoreItemAction},
         plan,
         pod_volume::{Copies, PodVolumes},
         source::{Installation, Source},
@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{Telling, log_level, patiently},
-    finish, pods, schedule,
+    finish, groups, pods, schedule,
     snapshots::Native,
 };
 use crate::{
@@ -248,6 +248,7 @@ async fn objects(
         let error = Error::api("read the configuration of restore item actions")(error);
         error.chain()
     })??;
+    let actions = with_csi(ctx, actions);
     let native = snapshots(ctx, restore, &backup, bucket, log, resumed).await?;
     // Plugins may take their time to say what they are for.
     let ready = async {
@@ -301,6 +302,18 @@ async fn objects(
     let mut volumes = pods::infos(ctx, &filled).await;
     volumes.extend(native.infos());
     Ok(Some(Made { outcome, volumes }))
+}
+
+/// The actions with those for CSI snapshots after them, if the server has the feature.
+fn with_csi(
+    ctx: &Context,
+    mut all: Vec<Arc<dyn RestoreItemAction>>,
+) -> Vec<Arc<dyn RestoreItemAction>> {
+    if ctx.settings.has_feature(FEATURE_CSI) {
+        let stubs = Arc::new(groups::Stubs(ctx.client.clone()));
+        all.extend(action::csi::all(&ctx.client, Some(stubs)));
+    }
+    all
 }
 
 /// The native snapshots of the backup, and how volumes are made of them.

@@ -1,0 +1,108 @@
+//! A content made only to be deleted, so that its driver deletes the snapshot behind it. Pure.
+
+use bowline_api::names::{annotation, finalizer};
+use serde_json::{Value, json};
+
+use super::{DELETE, GROUP, VERSION, derived_name, handle};
+use crate::action::text;
+
+/// The content for a snapshot of a content in an archive; none if that had no snapshot. Always the same
+/// one, so that whoever takes up a deletion finds it.
+///
+/// It has its finalizer from the beginning: the driver's side would else have to be quick to put it
+/// there before the content is deleted.
+#[must_use]
+pub fn content(kept: &Value, backup_uid: &str) -> Option<Value> {
+    let handle = handle(kept)?;
+    let uid = match text(kept, "/metadata/uid") {
+        "" => text(kept, "/metadata/name"),
+        uid => uid,
+    };
+    let id = derived_name(backup_uid, text(kept, "/metadata/name"));
+    let mut annotations = match kept.pointer("/metadata/annotations") {
+        Some(Value::Object(annotations)) => annotations.clone(),
+        _ => serde_json::Map::new(),
+    };
+    annotations.remove(annotation::SNAPSHOT_BEING_DELETED);
+    let mut spec = kept["spec"].clone();
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("volumeSnapshotClassName");
+        spec.insert("deletionPolicy".to_owned(), json!(DELETE));
+        spec.insert("source".to_owned(), json!({"snapshotHandle": handle}));
+        let of = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"),
+            "kind": "VolumeSnapshot",
+            "namespace": format!("ns-{uid}"),
+            "name": format!("name-{uid}"),
+        });
+        spec.insert("volumeSnapshotRef".to_owned(), of);
+    }
+    Some(json!({
+        "apiVersion": kept["apiVersion"],
+        "kind": kept["kind"],
+        "metadata": {
+            "name": format!("vsc-{}", uuid(&id)),
+            "labels": kept["metadata"]["labels"],
+            "annotations": annotations,
+            "finalizers": [finalizer::SNAPSHOT_CONTENT],
+        },
+        "spec": spec,
+    }))
+}
+
+/// Hex digits in the form of a UUID.
+fn uuid(hex: &str) -> String {
+    [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..32],
+    ]
+    .join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_temporary_content_is_unbound_and_deletes() {
+        let kept = json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
+            "metadata": {
+                "name": "snapcontent-1", "uid": "u1", "resourceVersion": "7", "labels": {"velero.io/backup-name": "b"},
+                "annotations": {"snapshot.storage.kubernetes.io/deletion-secret-name": "s", "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted": "yes"},
+            },
+            "spec": {"driver": "d", "deletionPolicy": "Retain", "source": {"volumeHandle": "v"}, "sourceVolumeMode": "Block", "volumeSnapshotClassName": "c", "volumeSnapshotRef": {"uid": "x"}},
+            "status": {"snapshotHandle": "h"},
+        });
+        let made = content(&kept, "backup-uid").unwrap();
+        assert_eq!(content(&kept, "backup-uid"), Some(made.clone()));
+        let name = text(&made, "/metadata/name");
+        assert!(
+            name.starts_with("vsc-") && name.len() == "vsc-".len() + 36,
+            "{name}"
+        );
+        assert_ne!(
+            content(&kept, "another").unwrap()["metadata"]["name"],
+            made["metadata"]["name"]
+        );
+        assert_eq!(
+            made["spec"],
+            json!({
+                "driver": "d", "deletionPolicy": "Delete", "source": {"snapshotHandle": "h"}, "sourceVolumeMode": "Block",
+                "volumeSnapshotRef": {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "namespace": "ns-u1", "name": "name-u1"},
+            })
+        );
+        assert_eq!(
+            made["metadata"]["annotations"],
+            json!({"snapshot.storage.kubernetes.io/deletion-secret-name": "s"})
+        );
+        assert_eq!(
+            made["metadata"]["finalizers"],
+            json!(["snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"])
+        );
+        assert_eq!(content(&json!({"status": {}}), "b"), None);
+    }
+}

@@ -1,0 +1,214 @@
+//! The end of a backup's live snapshots: the objects go, and what the driver has stays or goes with
+//! them. They are found by the uid of their backup, whoever made them. Can be repeated.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use bowline_api::{
+    files::BackupOperation,
+    names::{annotation, label},
+    v1::{Backup, BackupPhase},
+};
+use bowline_engine::csi::{DELETE, RETAIN, operation};
+use bowline_vault::crash;
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use super::{all_snapshots, content_of, contents, delete, groups, labelled, patch, snapshots};
+use crate::{Context, Result};
+
+/// Snapshots that are seen to at the same time.
+const PARALLEL: usize = 16;
+
+/// Whose snapshots stay in the storage.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stays<'a> {
+    /// None: the backup came to nothing.
+    None,
+    /// All: the backup is in the bucket.
+    All,
+    /// Those that operations of the backup have waited for; only these are in its archive.
+    Of(&'a [BackupOperation]),
+}
+
+impl Stays<'_> {
+    fn has(self, namespace: &str, name: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Of(operations) => operations.iter().any(|operation| {
+                let spec = &operation.spec;
+                let of = &spec.resource_identifier;
+                spec.backup_item_action == operation::ACTION
+                    && (of.namespace.as_str(), of.name.as_str()) == (namespace, name)
+            }),
+        }
+    }
+}
+
+/// Removes the live snapshots of a backup.
+pub(crate) async fn clear(client: &Client, backup_uid: &str, stays: Stays<'_>) -> Result<()> {
+    if backup_uid.is_empty() {
+        return Ok(());
+    }
+    let labels = format!("{}={backup_uid}", label::BACKUP_UID);
+    groups::clear(client, &labels).await?;
+    let live = live(client, &labels).await?;
+    let bound: BTreeSet<String> = live
+        .iter()
+        .filter_map(|snapshot| bowline_engine::csi::bound_content(snapshot).map(str::to_owned))
+        .collect();
+    stream::iter(live)
+        .map(Ok)
+        .try_for_each_concurrent(PARALLEL, |snapshot| async move {
+            one(client, &snapshot, stays).await
+        })
+        .await?;
+    // A content whose snapshot is gone already.
+    for content in labelled(&contents(client), &labels).await? {
+        if is_restored(&content) {
+            continue;
+        }
+        let name = place(&content).1;
+        if bound.contains(&name) {
+            continue;
+        }
+        let of = &content["spec"]["volumeSnapshotRef"];
+        let text = |key: &str| of[key].as_str().unwrap_or_default();
+        let policy = policy(stays.has(text("namespace"), text("name")));
+        set_policy(client, &content, policy).await?;
+        delete(&contents(client), &content).await?;
+    }
+    Ok(())
+}
+
+/// Snapshots that a backup has made. What a restore made of its archive may have the same labels.
+async fn live(client: &Client, labels: &str) -> Result<Vec<Value>> {
+    let mut found = labelled(&all_snapshots(client), labels).await?;
+    found.retain(|snapshot| !is_restored(snapshot));
+    Ok(found)
+}
+
+fn is_restored(object: &Value) -> bool {
+    object["metadata"]["labels"][label::RESTORE_NAME].is_string()
+}
+
+/// Removes one snapshot that is of no use to anybody, with what the driver has.
+pub(crate) async fn discard(client: &Client, snapshot: &Value) -> Result<()> {
+    one(client, snapshot, Stays::None).await
+}
+
+async fn one(client: &Client, snapshot: &Value, stays: Stays<'_>) -> Result<()> {
+    let (namespace, name) = place(snapshot);
+    let stays = stays.has(&namespace, &name);
+    if let Some(content) = content_of(client, snapshot).await? {
+        // Whoever sees that it goes must know by then what is to become of the storage.
+        set_policy(client, &content, policy(stays)).await?;
+        crash::here("after snapshot policy");
+        if stays {
+            delete(&contents(client), &content).await?;
+        }
+    }
+    crash::here("before snapshot deletion");
+    delete(&snapshots(client, &namespace), snapshot).await
+}
+
+fn policy(stays: bool) -> &'static str {
+    match stays {
+        true => RETAIN,
+        false => DELETE,
+    }
+}
+
+async fn set_policy(client: &Client, content: &Value, policy: &str) -> Result<()> {
+    if content["spec"]["deletionPolicy"] != policy {
+        let wanted = json!({"spec": {"deletionPolicy": policy}});
+        patch(&contents(client), &place(content).1, &wanted).await?;
+    }
+    Ok(())
+}
+
+fn place(object: &Value) -> (String, String) {
+    let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
+    (text("namespace").to_owned(), text("name").to_owned())
+}
+
+/// What becomes of live snapshots whose backup is not at work. `backups` are all there are, by uid, with
+/// their phases; none for one that is being worked on.
+fn fate(uid: &str, backups: &HashMap<String, Option<BackupPhase>>) -> Option<Stays<'static>> {
+    match backups.get(uid) {
+        None => Some(Stays::None),
+        Some(Some(BackupPhase::Failed | BackupPhase::FailedValidation)) => Some(Stays::None),
+        Some(Some(BackupPhase::Completed | BackupPhase::PartiallyFailed)) => Some(Stays::All),
+        Some(_) => None,
+    }
+}
+
+/// Sees to live snapshots that this installation has taken for backups that are over or gone.
+pub(crate) async fn sweep(ctx: &Context, backups: &[std::sync::Arc<Backup>]) -> Result<()> {
+    let live = live(&ctx.client, label::BACKUP_UID).await?;
+    let ours = live.iter().filter(|snapshot| {
+        snapshot["metadata"]["annotations"][annotation::SNAPSHOT_TAKER] == *ctx.namespace
+    });
+    let uids: BTreeSet<&str> = ours
+        .filter_map(|snapshot| snapshot["metadata"]["labels"][label::BACKUP_UID].as_str())
+        .collect();
+    if uids.is_empty() {
+        return Ok(());
+    }
+    let phases = backups.iter().filter_map(|backup| {
+        let at_work = ctx.running.contains(&backup.name_any());
+        let status = backup.status.as_ref().filter(|_| !at_work);
+        Some((backup.uid()?, status.and_then(|s| s.phase.clone())))
+    });
+    let phases = phases.collect();
+    let found: BTreeMap<&str, Stays<'_>> = uids
+        .into_iter()
+        .filter_map(|uid| Some((uid, fate(uid, &phases)?)))
+        .collect();
+    for (uid, stays) in found {
+        tracing::warn!(uid, ?stays, "its backup is over; its CSI snapshots go");
+        clear(&ctx.client, uid, stays).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_of_backups_at_work_are_left_alone() {
+        let phases = [
+            ("new", Some(BackupPhase::New)),
+            ("work", None),
+            ("wait", Some(BackupPhase::WaitingForPluginOperations)),
+            ("going", Some(BackupPhase::Deleting)),
+            ("failed", Some(BackupPhase::Failed)),
+            ("whole", Some(BackupPhase::Completed)),
+            ("half", Some(BackupPhase::PartiallyFailed)),
+        ];
+        let backups = phases
+            .map(|(uid, phase)| (uid.to_owned(), phase))
+            .into_iter()
+            .collect();
+        let is = |uid: &str| match fate(uid, &backups) {
+            None => "left alone",
+            Some(Stays::None) => "gone",
+            Some(Stays::All) => "kept",
+            Some(Stays::Of(_)) => "some",
+        };
+        for (uid, expected) in [
+            ("new", "left alone"),
+            ("work", "left alone"),
+            ("wait", "left alone"),
+            ("going", "left alone"),
+            ("failed", "gone"),
+            ("whole", "kept"),
+            ("half", "kept"),
+            ("unknown", "gone"),
+        ] {
+            assert_eq!(is(uid), expected, "{uid}");
+        }
+    }
+}

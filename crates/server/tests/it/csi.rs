@@ -1,0 +1,328 @@
+//! Backups with CSI snapshots, their restores and deletions. The driver is played here.
+
+mod driver;
+
+use std::{collections::BTreeMap, fs, io::Read, time::Duration};
+
+use bowline_api::v1::{Backup, BackupPhase, DeleteBackupRequest, Restore, RestorePhase};
+use bowline_server::{
+    Settings,
+    controllers::{backup, deletion, restore},
+};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::{Api, api::DeleteParams};
+use serde_json::{Value, json};
+
+use self::driver::{Driver, Mood, kinds, name};
+use crate::scene::{Scene, eventually};
+
+/// A namespace with two claims of a CSI driver.
+fn shop() -> Scene {
+    let scene = Scene::with(Settings {
+        features: vec!["EnableCSI".to_owned()],
+        resource_timeout: Duration::from_secs(2),
+        item_operation_sync_frequency: Duration::from_millis(50),
+        ..Settings::default()
+    });
+    scene.available("default", json!({}));
+    let mut objects = kinds();
+    objects.extend([
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+        json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "d"}),
+        json!({"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass", "metadata": {"name": "class"}, "driver": "d", "deletionPolicy": "Delete"}),
+    ]);
+    for name in ["a", "b"] {
+        objects.extend([
+            json!({
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "metadata": {"namespace": "shop", "name": name, "labels": {"app": "shop"}},
+                "spec": {
+                    "volumeName": format!("pv-{name}"), "storageClassName": "fast", "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "1Gi"}},
+                },
+                "status": {"phase": "Bound"},
+            }),
+            json!({
+                "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("pv-{name}")},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": "fast",
+                    "csi": {"driver": "d", "volumeHandle": name}, "persistentVolumeReclaimPolicy": "Delete",
+                    "claimRef": {"namespace": "shop", "name": name},
+                },
+            }),
+        ]);
+    }
+    for object in objects {
+        scene.server.load(&object).unwrap();
+    }
+    scene
+}
+
+async fn begin(scene: &Scene, spec: Value) {
+    let mut whole = json!({"includedNamespaces": ["shop"], "storageLocation": "default"});
+    crate::scene::merge(&mut whole, spec);
+    let _: Backup = scene
+        .create(json!({"metadata": {"name": "b"}, "spec": whole}))
+        .await;
+}
+
+async fn becomes(scene: &Scene, phase: BackupPhase) -> Backup {
+    eventually(&format!("the backup to be {phase}"), async || {
+        let found = scene.get::<Backup>("b").await;
+        let status = found.and_then(|found| found.status);
+        status.and_then(|status| status.phase).as_ref() == Some(&phase)
+    })
+    .await;
+    scene.get::<Backup>("b").await.unwrap()
+}
+
+fn file(scene: &Scene, suffix: &str) -> Value {
+    let path = format!("backups/b/b-{suffix}.json.gz");
+    let file = fs::File::open(scene.bucket("default").join(path)).unwrap();
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(file)
+        .read_to_string(&mut text)
+        .unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Objects in the archive by path.
+fn archive(scene: &Scene) -> BTreeMap<String, Value> {
+    let file = fs::File::open(scene.bucket("default").join("backups/b/b.tar.gz")).unwrap();
+    let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(file));
+    let mut entries = BTreeMap::new();
+    for entry in tar.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let path = entry.path().unwrap().to_str().unwrap().to_owned();
+        let mut text = String::new();
+        entry.read_to_string(&mut text).unwrap();
+        if path.ends_with(".json") {
+            entries.insert(path, serde_json::from_str(&text).unwrap());
+        }
+    }
+    entries
+}
+
+async fn vanish(driver: &Driver) {
+    eventually("live snapshots to go", async || {
+        driver.live().await.is_empty()
+    })
+    .await;
+}
+
+async fn ask_for_deletion(scene: &Scene) {
+    scene.start(deletion::run);
+    let _: DeleteBackupRequest = scene
+        .create(json!({"metadata": {"name": "gone"}, "spec": {"backupName": "b"}}))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_waits_for_its_snapshots_and_leaves_them_to_the_storage() {
+    let mut scene = shop();
+    let driver = Driver::start(&scene.client, Mood::Slow);
+    scene.start(backup::run);
+    begin(&scene, json!({})).await;
+    let made = becomes(&scene, BackupPhase::WaitingForPluginOperations).await;
+    let status = made.status.unwrap();
+    assert_eq!(status.csi_volume_snapshots_attempted, Some(2));
+    let live = driver.all("VolumeSnapshot").await;
+    assert_eq!(live.len(), 2);
+    let labels = &live[0]["metadata"]["labels"];
+    assert_eq!(labels["velero.io/backup-name"], "b");
+    assert_eq!(labels["velero.io/backup-uid"], json!(made.metadata.uid));
+    assert_eq!(labels["app"], "shop");
+
+    // Another server goes on waiting.
+    scene.kill();
+    scene.start(backup::run);
+    driver.be(Mood::Quick);
+    let made = becomes(&scene, BackupPhase::Completed).await;
+    let status = made.status.unwrap();
+    assert_eq!(status.csi_volume_snapshots_completed, Some(2));
+    assert_eq!(status.errors, None);
+    vanish(&driver).await;
+    assert_eq!(driver.storage().len(), 2, "the data stays");
+
+    let infos = file(&scene, "volumeinfo");
+    for info in infos.as_array().unwrap() {
+        assert_eq!(info["backupMethod"], "CSISnapshot", "{info}");
+        assert_eq!(info["result"], "succeeded", "{info}");
+        assert_eq!(info["csiSnapshotInfo"]["ReadyToUse"], true, "{info}");
+        assert!(info["completionTimestamp"].is_string(), "{info}");
+    }
+    assert_eq!(infos.as_array().unwrap().len(), 2);
+    let operations = file(&scene, "itemoperations");
+    assert_eq!(operations[0]["status"]["phase"], "Completed");
+    // The archive has them as they were in the end.
+    let archive = archive(&scene);
+    let snapshot = format!(
+        "resources/volumesnapshots.snapshot.storage.k8s.io/namespaces/shop/{}.json",
+        name(&live[0])
+    );
+    let snapshot = &archive[&snapshot];
+    assert_eq!(snapshot["status"]["readyToUse"], true);
+    let annotations = &snapshot["metadata"]["annotations"];
+    assert_eq!(annotations["velero.io/csi-vsc-deletion-policy"], "Delete");
+    assert_eq!(annotations["velero.io/csi-driver-name"], "d");
+    assert_eq!(
+        annotations["velero.io/csi-volumesnapshot-restore-size"],
+        "2Gi"
+    );
+    let bound = &snapshot["status"]["boundVolumeSnapshotContentName"];
+    let content = format!(
+        "resources/volumesnapshotcontents.snapshot.storage.k8s.io/cluster/{}.json",
+        bound.as_str().unwrap()
+    );
+    let content = &archive[&content];
+    assert_eq!(content["metadata"]["labels"]["velero.io/backup-name"], "b");
+    assert_eq!(
+        content["status"]["snapshotHandle"],
+        annotations["velero.io/csi-volumesnapshot-handle"]
+    );
+
+    restored_and_deleted(&scene, &driver).await;
+}
+
+/// Restores the backup into another namespace, then deletes it.
+async fn restored_and_deleted(scene: &Scene, driver: &Driver) {
+    scene.start(restore::run);
+    let made: Restore = scene
+        .create(json!({
+            "metadata": {"name": "r"},
+            "spec": {"backupName": "b", "namespaceMapping": {"shop": "copy"}, "itemOperationTimeout": "1h0m0s"},
+        }))
+        .await;
+    eventually("the restore to be over", async || {
+        let found = scene.get::<Restore>("r").await;
+        let phase = found.and_then(|found| found.status?.phase);
+        // Nobody provisions volumes here.
+        phase == Some(RestorePhase::PartiallyFailed) || phase == Some(RestorePhase::Completed)
+    })
+    .await;
+    let contents = driver.all("VolumeSnapshotContent").await;
+    let snapshots = driver.all("VolumeSnapshot").await;
+    assert_eq!((contents.len(), snapshots.len()), (2, 2));
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(scene.client.clone(), "copy");
+    for claim in ["a", "b"] {
+        let claim = serde_json::to_value(claims.get(claim).await.unwrap()).unwrap();
+        assert_eq!(claim["spec"]["volumeName"], json!(null));
+        assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "2Gi");
+        let source = &claim["spec"]["dataSource"];
+        assert_eq!(source["kind"], "VolumeSnapshot");
+        let is_source = |object: &&Value| object["metadata"]["name"] == source["name"];
+        let snapshot = snapshots.iter().find(is_source).unwrap();
+        assert_eq!(snapshot["metadata"]["namespace"], "copy");
+        let content = contents.iter().find(is_source).unwrap();
+        assert_eq!(content["spec"]["deletionPolicy"], "Retain");
+        assert_eq!(content["spec"]["volumeSnapshotClassName"], "class");
+        assert_eq!(content["spec"]["volumeSnapshotRef"]["namespace"], "copy");
+        assert_eq!(
+            content["metadata"]["labels"]["velero.io/backup-uid"],
+            json!(null)
+        );
+        let handle = content["spec"]["source"]["snapshotHandle"].as_str();
+        assert!(driver.storage().iter().any(|h| Some(h.as_str()) == handle));
+    }
+    let uid = made.metadata.uid.unwrap();
+    assert!(uid.len() > 1);
+
+    // A driver that does not delete keeps the backup, and is named.
+    driver.be(Mood::Stubborn);
+    ask_for_deletion(scene).await;
+    eventually("the deletion to be answered", async || {
+        let found = scene.get::<DeleteBackupRequest>("gone").await;
+        let errors = found.and_then(|found| found.status?.errors);
+        errors.is_some_and(|errors| {
+            errors.len() == 2 && errors[0].starts_with("error deleting CSI snapshot handle-")
+        })
+    })
+    .await;
+    assert!(scene.get::<Backup>("b").await.is_some());
+    assert_eq!(driver.storage().len(), 2);
+    driver.be(Mood::Quick);
+    let _: DeleteBackupRequest = scene
+        .create(json!({"metadata": {"name": "again"}, "spec": {"backupName": "b"}}))
+        .await;
+    eventually("the backup to go", async || {
+        scene.names::<Backup>().await.is_empty()
+    })
+    .await;
+    assert_eq!(driver.storage(), [""; 0]);
+    // What a restore has made is not the backup's.
+    assert_eq!(driver.all("VolumeSnapshot").await.len(), 2);
+    assert_eq!(driver.all("VolumeSnapshotContent").await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_does_not_answer_costs_the_claims() {
+    let scene = shop();
+    let driver = Driver::start(&scene.client, Mood::Mute);
+    scene.start(backup::run);
+    begin(&scene, json!({"csiSnapshotTimeout": "1s"})).await;
+    let made = becomes(&scene, BackupPhase::PartiallyFailed).await;
+    assert_eq!(made.status.unwrap().errors, Some(2));
+    vanish(&driver).await;
+    for info in file(&scene, "volumeinfo").as_array().unwrap() {
+        let why = info["skippedReason"].as_str().unwrap();
+        assert!(
+            why.starts_with("csiSnapshot: timed out awaiting reconciliation"),
+            "{why}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_dies_in_the_middle_leaves_nothing_behind() {
+    let mut scene = shop();
+    let driver = Driver::start(&scene.client, Mood::Mute);
+    scene.start(backup::run);
+    begin(&scene, json!({})).await;
+    eventually("snapshots to be asked for", async || {
+        driver.live().await.len() == 2
+    })
+    .await;
+    let before = driver.live().await;
+    scene.kill();
+    scene.start(backup::run);
+    eventually("new snapshots to be asked for", async || {
+        let live = driver.live().await;
+        live.len() == 2 && !live.iter().any(|name| before.contains(name))
+    })
+    .await;
+    driver.be(Mood::Quick);
+    becomes(&scene, BackupPhase::Completed).await;
+    vanish(&driver).await;
+    assert_eq!(driver.storage().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_whose_object_goes_takes_its_snapshots_along() {
+    // While they are taken, while they are waited for, and while no server is there.
+    for (mood, is_server_gone) in [(Mood::Mute, false), (Mood::Slow, false), (Mood::Slow, true)] {
+        let mut scene = shop();
+        let driver = Driver::start(&scene.client, mood);
+        scene.start(backup::run);
+        begin(&scene, json!({})).await;
+        if mood == Mood::Slow {
+            becomes(&scene, BackupPhase::WaitingForPluginOperations).await;
+            assert_eq!(driver.storage().len(), 2);
+        } else {
+            eventually("snapshots to be asked for", async || {
+                driver.live().await.len() == 2
+            })
+            .await;
+        }
+        if is_server_gone {
+            scene.kill();
+        }
+        let api = scene.api::<Backup>();
+        api.delete("b", &DeleteParams::default()).await.unwrap();
+        if is_server_gone {
+            scene.start(backup::run);
+        }
+        driver.be(Mood::Quick);
+        vanish(&driver).await;
+        assert_eq!(driver.storage(), [""; 0], "{mood:?} {is_server_gone}");
+    }
+}

@@ -1,0 +1,267 @@
+//! The snapshot controller and a driver with its sidecar, as far as backups notice them.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use kube::{
+    Api, Client,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        PostParams,
+    },
+};
+use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
+
+const CONTENT_FINALIZER: &str =
+    "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
+const BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
+
+/// The kinds of snapshots, as far as anybody here needs them.
+pub(super) fn kinds() -> Vec<Value> {
+    let kind = |group: &str, version: &str, kind: &str, scope: &str| {
+        let singular = kind.to_lowercase();
+        let plural = match singular.ends_with('s') {
+            true => format!("{singular}es"),
+            false => format!("{singular}s"),
+        };
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": format!("{plural}.{group}"),
+                "annotations": {"api-approved.kubernetes.io": "unapproved, test only"},
+            },
+            "spec": {
+                "group": group, "scope": scope,
+                "names": {"kind": kind, "listKind": format!("{kind}List"), "singular": singular, "plural": plural},
+                "versions": [{
+                    "name": version, "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                }],
+            },
+        })
+    };
+    let (one, many) = ("snapshot.storage.k8s.io", "groupsnapshot.storage.k8s.io");
+    vec![
+        kind(one, "v1", "VolumeSnapshot", "Namespaced"),
+        kind(one, "v1", "VolumeSnapshotContent", "Cluster"),
+        kind(one, "v1", "VolumeSnapshotClass", "Cluster"),
+        kind(many, "v1beta2", "VolumeGroupSnapshot", "Namespaced"),
+        kind(many, "v1beta2", "VolumeGroupSnapshotContent", "Cluster"),
+        kind(many, "v1beta2", "VolumeGroupSnapshotClass", "Cluster"),
+    ]
+}
+
+/// What the driver does with snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mood {
+    /// Nothing at all.
+    Mute,
+    /// Takes them, but they cannot be used yet.
+    Slow,
+    /// Takes them, and deletes them.
+    Quick,
+    /// Does not delete them.
+    Stubborn,
+}
+
+/// The driver.
+pub(super) struct Driver {
+    state: Arc<State>,
+    _task: AbortOnDropHandle<()>,
+}
+
+struct State {
+    client: Client,
+    mood: Mutex<Mood>,
+    /// Snapshots in the storage, by handle.
+    storage: Mutex<BTreeSet<String>>,
+}
+
+impl Driver {
+    pub(super) fn start(client: &Client, mood: Mood) -> Self {
+        let state = Arc::new(State {
+            client: client.clone(),
+            mood: Mutex::new(mood),
+            storage: Mutex::default(),
+        });
+        let working = Arc::clone(&state);
+        let task = tokio::spawn(async move {
+            loop {
+                // Somebody else may have changed what it looks at; the next turn sees it.
+                let _ = working.turn().await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        Self {
+            state,
+            _task: AbortOnDropHandle::new(task),
+        }
+    }
+
+    pub(super) fn be(&self, mood: Mood) {
+        *self.state.mood.lock().unwrap() = mood;
+    }
+
+    pub(super) fn storage(&self) -> Vec<String> {
+        let storage = self.state.storage.lock().unwrap();
+        storage.iter().cloned().collect()
+    }
+
+    /// Names of all live snapshots and contents.
+    pub(super) async fn live(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for kind in ["VolumeSnapshot", "VolumeSnapshotContent"] {
+            names.extend(self.all(kind).await.iter().map(|o| name(o).to_owned()));
+        }
+        names
+    }
+
+    pub(super) async fn all(&self, kind: &str) -> Vec<Value> {
+        self.state.list(kind).await.unwrap_or_default()
+    }
+}
+
+impl State {
+    fn api(&self, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", kind);
+        let kind = ApiResource::from_gvk(&kind);
+        match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &kind),
+            None => Api::all_with(self.client.clone(), &kind),
+        }
+    }
+
+    async fn list(&self, kind: &str) -> kube::Result<Vec<Value>> {
+        let list = self.api(kind, None).list(&ListParams::default()).await?;
+        let value = |object: &DynamicObject| serde_json::to_value(object).unwrap();
+        Ok(list.items.iter().map(value).collect())
+    }
+
+    async fn patch(&self, kind: &str, object: &Value, patch: Value) -> kube::Result<()> {
+        let api = self.api(kind, object["metadata"]["namespace"].as_str());
+        let params = PatchParams::default();
+        api.patch(name(object), &params, &Patch::Merge(&patch))
+            .await
+            .map(drop)
+    }
+
+    async fn turn(&self) -> kube::Result<()> {
+        let mood = *self.mood.lock().unwrap();
+        let contents = self.list("VolumeSnapshotContent").await?;
+        for snapshot in self.list("VolumeSnapshot").await? {
+            let bound = &snapshot["status"]["boundVolumeSnapshotContentName"];
+            let content = contents.iter().find(|c| c["metadata"]["name"] == *bound);
+            if is_going(&snapshot) {
+                self.let_snapshot_go(&snapshot, content).await?;
+            } else if mood != Mood::Mute {
+                self.snapshot(&snapshot, content, mood).await?;
+            }
+        }
+        for content in contents.iter().filter(|c| is_going(c)) {
+            if mood != Mood::Stubborn {
+                self.let_content_go(content).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn snapshot(
+        &self,
+        snapshot: &Value,
+        content: Option<&Value>,
+        mood: Mood,
+    ) -> kube::Result<()> {
+        let is_ready = mood != Mood::Slow;
+        let source = &snapshot["spec"]["source"];
+        if snapshot["status"].is_null() {
+            let bound = match source["volumeSnapshotContentName"].as_str() {
+                Some(bound) => bound.to_owned(),
+                None => self.take(snapshot, is_ready).await?,
+            };
+            let status = json!({
+                "metadata": {"finalizers": ["snapshot.storage.kubernetes.io/volumesnapshot-bound-protection"]},
+                "status": {
+                    "boundVolumeSnapshotContentName": bound, "readyToUse": is_ready,
+                    "creationTime": "2026-11-16T14:00:00Z", "restoreSize": "2Gi",
+                },
+            });
+            return self.patch("VolumeSnapshot", snapshot, status).await;
+        }
+        if let Some(content) = content.filter(|c| is_ready && c["status"]["readyToUse"] == false) {
+            let ready = json!({"status": {"readyToUse": true}});
+            self.patch("VolumeSnapshotContent", content, ready.clone())
+                .await?;
+            self.patch("VolumeSnapshot", snapshot, ready).await?;
+        }
+        Ok(())
+    }
+
+    async fn take(&self, snapshot: &Value, is_ready: bool) -> kube::Result<String> {
+        let uid = snapshot["metadata"]["uid"].as_str().unwrap();
+        let (content, handle) = (format!("snapcontent-{uid}"), format!("handle-{uid}"));
+        let object = json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
+            "metadata": {"name": content, "finalizers": [CONTENT_FINALIZER]},
+            "spec": {
+                "driver": "d", "deletionPolicy": "Delete", "source": {"volumeHandle": "v"},
+                "volumeSnapshotClassName": snapshot["spec"]["volumeSnapshotClassName"],
+                "volumeSnapshotRef": {
+                    "namespace": snapshot["metadata"]["namespace"], "name": name(snapshot), "uid": uid,
+                },
+            },
+            "status": {"snapshotHandle": handle, "restoreSize": 2_i64 << 30, "readyToUse": is_ready},
+        });
+        self.storage.lock().unwrap().insert(handle);
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let made = self
+            .api("VolumeSnapshotContent", None)
+            .create(&PostParams::default(), &object)
+            .await;
+        match made {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(content),
+            made => made.map(|_| content),
+        }
+    }
+
+    async fn let_snapshot_go(&self, snapshot: &Value, content: Option<&Value>) -> kube::Result<()> {
+        if let Some(content) = content {
+            let mark = json!({"metadata": {"annotations": {BEING_DELETED: "yes"}}});
+            self.patch("VolumeSnapshotContent", content, mark).await?;
+            if content["spec"]["deletionPolicy"] == "Delete" && !is_going(content) {
+                let api = self.api("VolumeSnapshotContent", None);
+                api.delete(name(content), &DeleteParams::default()).await?;
+            }
+        }
+        let free = json!({"metadata": {"finalizers": null}});
+        self.patch("VolumeSnapshot", snapshot, free).await
+    }
+
+    async fn let_content_go(&self, content: &Value) -> kube::Result<()> {
+        let is_bound = content["spec"]["volumeSnapshotRef"]["uid"].is_string();
+        if is_bound && content["metadata"]["annotations"][BEING_DELETED].is_null() {
+            return Ok(());
+        }
+        if content["spec"]["deletionPolicy"] == "Delete" {
+            let handles = [
+                &content["status"]["snapshotHandle"],
+                &content["spec"]["source"]["snapshotHandle"],
+            ];
+            let handle = handles.iter().find_map(|handle| handle.as_str()).unwrap();
+            self.storage.lock().unwrap().remove(handle);
+        }
+        let free = json!({"metadata": {"finalizers": null}});
+        self.patch("VolumeSnapshotContent", content, free).await
+    }
+}
+
+fn is_going(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+pub(super) fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
