@@ -6,6 +6,7 @@ mod command_lines;
 mod conformance;
 mod crds;
 mod csi;
+mod every_volume;
 mod exchange;
 mod faults;
 mod hooks;
@@ -124,6 +125,12 @@ pub const ALL: &[Scenario] = &[
         Box::pin(csi::sanity::is_kept(scene))
     }),
     on(API, "csi-works", |scene| Box::pin(csi::works(scene))),
+    on(API, "csi-both-ways", |scene| {
+        Box::pin(csi::exchange::both_ways(scene))
+    }),
+    on(API, "csi-killed", |scene| {
+        Box::pin(csi::killed::in_the_middle(scene))
+    }),
     on(NODE, "pods-run", |scene| Box::pin(pods::run(scene))),
     on(NODE, "csi-in-pods", |scene| {
         Box::pin(csi::pods::work(scene))
@@ -133,6 +140,9 @@ pub const ALL: &[Scenario] = &[
     }),
     on(NODE, "frozen-for-a-moment", |scene| {
         Box::pin(snapshots::frozen::for_a_moment(scene))
+    }),
+    on(NODE, "every-volume", |scene| {
+        Box::pin(every_volume::is_told(scene))
     }),
     on(NODE, "velero-in-the-cluster", |scene| {
         Box::pin(velero::in_the_cluster(scene))

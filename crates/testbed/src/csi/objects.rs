@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use super::CLASS;
 use crate::wait_for;
 
+const GROUPS: &str = "groupsnapshot.storage.k8s.io";
+
 /// What is in a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -100,13 +102,23 @@ pub fn contents(client: Client) -> Api<DynamicObject> {
     Api::all_with(client, &resource("VolumeSnapshotContent"))
 }
 
+/// Snapshots and contents of all namespaces, of single volumes and of groups.
+pub fn everywhere(client: &Client) -> Vec<Api<DynamicObject>> {
+    let kind = |group: &str, version: &str, kind: &str| {
+        let kind = GroupVersionKind::gvk(group, version, kind);
+        Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
+    };
+    vec![
+        kind("snapshot.storage.k8s.io", "v1", "VolumeSnapshot"),
+        kind("snapshot.storage.k8s.io", "v1", "VolumeSnapshotContent"),
+        kind(GROUPS, "v1beta2", "VolumeGroupSnapshot"),
+        kind(GROUPS, "v1beta2", "VolumeGroupSnapshotContent"),
+    ]
+}
+
 /// The VolumeGroupSnapshots of a namespace.
 pub fn groups(client: Client, namespace: &str) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk(
-        "groupsnapshot.storage.k8s.io",
-        "v1beta2",
-        "VolumeGroupSnapshot",
-    );
+    let kind = GroupVersionKind::gvk(GROUPS, "v1beta2", "VolumeGroupSnapshot");
     Api::namespaced_with(client, namespace, &ApiResource::from_gvk(&kind))
 }
 

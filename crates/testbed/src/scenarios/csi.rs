@@ -1,5 +1,7 @@
 //! The bed's own CSI driver: that it is one, and that snapshots on a bed are real.
 
+pub(super) mod exchange;
+pub(super) mod killed;
 pub(super) mod pods;
 pub(super) mod sanity;
 

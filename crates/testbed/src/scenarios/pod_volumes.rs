@@ -4,7 +4,7 @@
 pub(super) mod era;
 pub(super) mod faults;
 pub(super) mod killed;
-mod stage;
+pub(super) mod stage;
 pub(super) mod uploaders;
 pub(super) mod velero;
 

@@ -3,7 +3,7 @@
 pub(super) mod frozen;
 pub(super) mod killed;
 pub(super) mod shared;
-mod stage;
+pub(super) mod stage;
 pub(super) mod under_velero;
 
 use anyhow::ensure;

@@ -95,31 +95,7 @@ impl<'a> Stage<'a> {
 
     /// The same, with more flags.
     pub(super) async fn node_with(&self, flags: &[&str]) -> anyhow::Result<Process> {
-        let since = Timestamp::now();
-        let mut command = self.scene.bowline();
-        command
-            .args(["node-agent", "server", "--namespace", DEFAULT_NAMESPACE])
-            .args(["--node-name", NODE, "--host-pods", PODS])
-            .args(["--metrics-address", "127.0.0.1:0"])
-            // So that not all of a volume is read before any of it is stored.
-            .args(["--memory", "32Mi"])
-            .args(flags)
-            .env("RESTIC_CACHE_DIR", self.scene.folder().join("restic-cache"))
-            .env("NO_PROXY", "*");
-        let node = self.scene.start_on_node("bowline-node", &command).await?;
-        let leases: Api<Lease> = Api::namespaced(self.scene.client(), DEFAULT_NAMESPACE);
-        let name = format!("bowline-node-{NODE}");
-        wait_for("the node's sign of life", SOON, async || {
-            if !node.is_alive() {
-                return Ok(Some(()));
-            }
-            let lease = leases.get(&name).await?.spec.unwrap_or_default();
-            let renewed = lease.renew_time.context("never renewed")?.0;
-            Ok((renewed.as_second() >= since.as_second()).then_some(()))
-        })
-        .await?;
-        node.check()?;
-        Ok(node)
+        node(self.scene, flags).await
     }
 
     /// Lets the location's bucket be reached at another address.
@@ -249,6 +225,35 @@ impl<'a> Stage<'a> {
         command.args(args);
         run(command).await
     }
+}
+
+/// Starts the node process with more flags; back once it has shown that it is there.
+pub(in super::super) async fn node(scene: &Scene, flags: &[&str]) -> anyhow::Result<Process> {
+    let since = Timestamp::now();
+    let mut command = scene.bowline();
+    command
+        .args(["node-agent", "server", "--namespace", DEFAULT_NAMESPACE])
+        .args(["--node-name", NODE, "--host-pods", PODS])
+        .args(["--metrics-address", "127.0.0.1:0"])
+        // So that not all of a volume is read before any of it is stored.
+        .args(["--memory", "32Mi"])
+        .args(flags)
+        .env("RESTIC_CACHE_DIR", scene.folder().join("restic-cache"))
+        .env("NO_PROXY", "*");
+    let node = scene.start_on_node("bowline-node", &command).await?;
+    let leases: Api<Lease> = Api::namespaced(scene.client(), DEFAULT_NAMESPACE);
+    let name = format!("bowline-node-{NODE}");
+    wait_for("the node's sign of life", SOON, async || {
+        if !node.is_alive() {
+            return Ok(Some(()));
+        }
+        let lease = leases.get(&name).await?.spec.unwrap_or_default();
+        let renewed = lease.renew_time.context("never renewed")?.0;
+        Ok((renewed.as_second() >= since.as_second()).then_some(()))
+    })
+    .await?;
+    node.check()?;
+    Ok(node)
 }
 
 /// A way to the bed's store on which everything takes a while, for pods and for this machine.

@@ -31,14 +31,14 @@ use crate::{
 /// The plugin's program, beside our own.
 const PLUGIN: &str = "bowline-plugin-local";
 /// Where snapshots go.
-pub(super) const LOCATION: &str = "disks";
+pub(in super::super) const LOCATION: &str = "disks";
 /// What a small volume takes at most, whatever happens to it.
 pub(super) const SOON: Duration = Duration::from_secs(120);
 
 /// A location for backups, one for snapshots, and a folder with volumes.
-pub(super) struct Stage<'a> {
-    pub(super) scene: &'a Scene,
-    pub(super) bucket: Bucket,
+pub(in super::super) struct Stage<'a> {
+    pub(in super::super) scene: &'a Scene,
+    pub(in super::super) bucket: Bucket,
     /// The disk, as whoever has it names it.
     disk: PathBuf,
     /// Where the root of whoever has it is seen.
@@ -46,16 +46,16 @@ pub(super) struct Stage<'a> {
 }
 
 /// A volume with its claim.
-pub(super) struct Volume {
-    pub(super) namespace: String,
+pub(in super::super) struct Volume {
+    pub(in super::super) namespace: String,
     /// The name of the volume and of its claim.
-    pub(super) name: String,
-    pub(super) folder: PathBuf,
+    pub(in super::super) name: String,
+    pub(in super::super) folder: PathBuf,
 }
 
 impl<'a> Stage<'a> {
     /// With volumes on a disk; `pace` limits uploads, in bytes a second.
-    pub(super) async fn set(
+    pub(in super::super) async fn set(
         scene: &'a Scene,
         bucket: &str,
         disk: &Path,
@@ -101,13 +101,13 @@ impl<'a> Stage<'a> {
         self.scene.apply(&[location]).await
     }
 
-    pub(super) fn plugins(&self) -> String {
+    pub(in super::super) fn plugins(&self) -> String {
         let folder = self.scene.folder().join("plugins");
         folder.to_string_lossy().into_owned()
     }
 
     /// A path of the disk, as it is seen here.
-    pub(super) fn seen(&self, path: &Path) -> PathBuf {
+    pub(in super::super) fn seen(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
@@ -129,7 +129,11 @@ impl<'a> Stage<'a> {
     }
 
     /// A volume with files, and noise of this size.
-    pub(super) async fn volume(&self, name: &str, noise: usize) -> anyhow::Result<Volume> {
+    pub(in super::super) async fn volume(
+        &self,
+        name: &str,
+        noise: usize,
+    ) -> anyhow::Result<Volume> {
         let volume = Volume {
             namespace: self.scene.namespace(name).await?,
             name: self.scene.fresh(name),
@@ -225,7 +229,7 @@ impl<'a> Stage<'a> {
         servers::back_up(&self.scene.client(), name, &self.spec(volume)).await
     }
 
-    pub(super) async fn restore(
+    pub(in super::super) async fn restore(
         &self,
         name: &str,
         backup: &str,
@@ -291,7 +295,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Deletes backups by our own command, and waits until they are gone.
-    pub(super) async fn delete(&self, backup: &str) -> anyhow::Result<()> {
+    pub(in super::super) async fn delete(&self, backup: &str) -> anyhow::Result<()> {
         let mut delete = self.scene.bowline();
         delete.args(["backup", "delete", backup, "--confirm"]);
         run(delete).await?;
@@ -303,7 +307,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Nothing of any snapshot is left: no clone, no snapshot in the bucket, no object.
-    pub(super) async fn is_clean(&self) -> anyhow::Result<()> {
+    pub(in super::super) async fn is_clean(&self) -> anyhow::Result<()> {
         let (clones, stored) = (self.clones(), self.stored());
         ensure!(clones.is_empty(), "clones are left: {clones:?}");
         ensure!(stored == 0, "{stored} snapshots are left in the bucket");
@@ -315,7 +319,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    pub(super) async fn close(self) -> anyhow::Result<()> {
+    pub(in super::super) async fn close(self) -> anyhow::Result<()> {
         // Where the plugin remembers its folders; nothing is to be left in it.
         let memory = Path::new("/var/lib/bowline-plugin-local");
         if memory.exists() {
