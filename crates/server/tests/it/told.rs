@@ -168,10 +168,20 @@ fn cluster(scene: &Scene) {
     });
     // Another server of this restore has made it.
     native["metadata"]["creationTimestamp"] = json!("2099-01-01T00:00:00Z");
+    let labels = json!({"deploy": "velero"});
+    // Pods that wait for their volumes need its image.
+    let server = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"namespace": "velero", "name": "velero"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {
+            "containers": [{"name": "velero", "image": "r.io/bowline:v3"}],
+        }}},
+    });
     let mut there = claim("there", "pv-there", json!({})).1;
     there["metadata"]["uid"] = json!("there");
     for object in [
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+        server,
         native,
         there,
         json!({
