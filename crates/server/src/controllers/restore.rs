@@ -10,6 +10,7 @@ mod groups;
 mod pods;
 mod run;
 mod snapshots;
+mod told;
 mod volumes;
 
 use std::{
