@@ -18,12 +18,11 @@ use crate::scene::{Scene, eventually};
 
 /// A namespace with two claims of a CSI driver.
 fn shop() -> Scene {
-    let scene = Scene::with(Settings {
-        features: vec!["EnableCSI".to_owned()],
-        resource_timeout: Duration::from_secs(2),
-        item_operation_sync_frequency: Duration::from_millis(50),
-        ..Settings::default()
-    });
+    let mut settings = Settings::default();
+    settings.features = vec!["EnableCSI".to_owned()];
+    settings.resource_timeout = Duration::from_secs(2);
+    settings.item_operation_sync_frequency = Duration::from_millis(50);
+    let scene = Scene::with(settings);
     scene.available("default", json!({}));
     let mut objects = kinds();
     objects.extend([
