@@ -18,6 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 const CONTENT_FINALIZER: &str =
     "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
+const SNAPSHOT_FINALIZER: &str = "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection";
 const BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
 
 /// The kinds of snapshots, as far as anybody here needs them.
@@ -178,12 +179,14 @@ impl State {
         let is_ready = mood != Mood::Slow;
         let source = &snapshot["spec"]["source"];
         if snapshot["status"].is_null() {
+            // Nobody can take it away from now on without telling.
+            let held = json!({"metadata": {"finalizers": [SNAPSHOT_FINALIZER]}});
+            self.patch("VolumeSnapshot", snapshot, held).await?;
             let bound = match source["volumeSnapshotContentName"].as_str() {
                 Some(bound) => bound.to_owned(),
                 None => self.take(snapshot, is_ready).await?,
             };
             let status = json!({
-                "metadata": {"finalizers": ["snapshot.storage.kubernetes.io/volumesnapshot-bound-protection"]},
                 "status": {
                     "boundVolumeSnapshotContentName": bound, "readyToUse": is_ready,
                     "creationTime": "2026-11-16T14:00:00Z", "restoreSize": "2Gi",
