@@ -64,7 +64,7 @@ pub fn class<'a>(
     );
     let of_backup = backup.get(&key).map(String::as_str);
     let named = of_claim.as_str().filter(|name| !name.is_empty());
-    if let Some(name) = named.or(of_backup.filter(|name| !name.is_empty())) {
+    if let Some(name) = named.or_else(|| of_backup.filter(|name| !name.is_empty())) {
         return Ok(name);
     }
     let mark = label::CSI_VOLUME_GROUP_SNAPSHOT_CLASS;

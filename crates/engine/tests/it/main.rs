@@ -3,6 +3,7 @@
 
 mod backup;
 mod csi;
+mod csi_restore;
 mod pod_volumes;
 mod restore;
 mod snapshots;

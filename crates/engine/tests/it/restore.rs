@@ -52,7 +52,7 @@ fn path(object: &Value) -> String {
 }
 
 /// An archive of these objects, and of these files as they are.
-fn archive(objects: &[Value], files: &[(&str, &str)]) -> Reader {
+pub(crate) fn archive(objects: &[Value], files: &[(&str, &str)]) -> Reader {
     let mut batch = Batch::new(0);
     for object in objects {
         batch.add(&path(object), object.to_string().as_bytes());
@@ -75,7 +75,12 @@ struct Made {
     progress: (u64, u64),
 }
 
-async fn job(server: &ApiServer, spec: Value, log: &Log, progress: &Arc<Progress>) -> Job {
+pub(crate) async fn job(
+    server: &ApiServer,
+    spec: Value,
+    log: &Log,
+    progress: &Arc<Progress>,
+) -> Job {
     job_with(server, spec, log, progress, PodVolumes::default()).await
 }
 

@@ -14,8 +14,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::{all_snapshots, content_of, contents, delete, groups, labelled, patch, snapshots};
-use crate::{Context, Result};
+use super::{
+    all_snapshots, content_of, contents, delete, groups, labelled, patch, snapshots, value,
+};
+use crate::{Context, Error, Result};
 
 /// Snapshots that are seen to at the same time.
 const PARALLEL: usize = 16;
@@ -101,7 +103,11 @@ pub(crate) async fn discard(client: &Client, snapshot: &Value) -> Result<()> {
 async fn one(client: &Client, snapshot: &Value, stays: Stays<'_>) -> Result<()> {
     let (namespace, name) = place(snapshot);
     let stays = stays.has(&namespace, &name);
-    if let Some(content) = content_of(client, snapshot).await? {
+    let content = match content_of(client, snapshot).await? {
+        Some(content) => Some(content),
+        None => expected_content(client, snapshot).await?,
+    };
+    if let Some(content) = content {
         // Whoever sees that it goes must know by then what is to become of the storage.
         set_policy(client, &content, policy(stays)).await?;
         crash::here("after snapshot policy");
@@ -111,6 +117,17 @@ async fn one(client: &Client, snapshot: &Value, stays: Stays<'_>) -> Result<()> 
     }
     crash::here("before snapshot deletion");
     delete(&snapshots(client, &namespace), snapshot).await
+}
+
+/// The content that the snapshot controller makes for a snapshot which does not know it yet.
+async fn expected_content(client: &Client, snapshot: &Value) -> Result<Option<Value>> {
+    let uid = snapshot["metadata"]["uid"].as_str().unwrap_or_default();
+    let found = contents(client)
+        .get_opt(&format!("snapcontent-{uid}"))
+        .await;
+    let found = found.map_err(Error::api("read the content of a VolumeSnapshot"))?;
+    let found = found.as_ref().map(value);
+    Ok(found.filter(|content| content["spec"]["volumeSnapshotRef"]["uid"] == uid))
 }
 
 fn policy(stays: bool) -> &'static str {

@@ -18,12 +18,11 @@ use crate::scene::{Scene, eventually};
 
 /// A namespace with two claims of a CSI driver.
 fn shop() -> Scene {
-    let scene = Scene::with(Settings {
-        features: vec!["EnableCSI".to_owned()],
-        resource_timeout: Duration::from_secs(2),
-        item_operation_sync_frequency: Duration::from_millis(50),
-        ..Settings::default()
-    });
+    let mut settings = Settings::default();
+    settings.features = vec!["EnableCSI".to_owned()];
+    settings.resource_timeout = Duration::from_secs(2);
+    settings.item_operation_sync_frequency = Duration::from_millis(50);
+    let scene = Scene::with(settings);
     scene.available("default", json!({}));
     let mut objects = kinds();
     objects.extend([
@@ -325,4 +324,59 @@ async fn a_backup_whose_object_goes_takes_its_snapshots_along() {
         vanish(&driver).await;
         assert_eq!(driver.storage(), [""; 0], "{mood:?} {is_server_gone}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_is_one_moment_and_its_members_live_on() {
+    let scene = shop();
+    let class = json!({
+        "apiVersion": "groupsnapshot.storage.k8s.io/v1beta2", "kind": "VolumeGroupSnapshotClass",
+        "metadata": {"name": "groups", "labels": {"velero.io/csi-volumegroupsnapshot-class": "true"}}, "driver": "d",
+    });
+    scene.server.load(&class).unwrap();
+    let driver = Driver::start(&scene.client, Mood::Quick);
+    scene.start(backup::run);
+    begin(&scene, json!({"volumeGroupSnapshotLabelKey": "app"})).await;
+    becomes(&scene, BackupPhase::Completed).await;
+    vanish(&driver).await;
+    assert_eq!(driver.groups().await, [json!(0); 0]);
+    assert_eq!(driver.storage().len(), 2);
+    for info in file(&scene, "volumeinfo").as_array().unwrap() {
+        let info = &info["csiSnapshotInfo"];
+        assert_eq!(info["volumeGroupSnapshotHandle"], "group-handle");
+    }
+    let archive = archive(&scene);
+    let member = "resources/volumesnapshots.snapshot.storage.k8s.io/namespaces/shop/member-a.json";
+    let metadata = &archive[member]["metadata"];
+    assert_eq!(
+        metadata["ownerReferences"].as_array().map_or(0, Vec::len),
+        0
+    );
+    assert_eq!(
+        metadata["annotations"]["velero.io/csi-volumegroupsnapshot-handle"],
+        "group-handle"
+    );
+
+    // A restore puts a stub where the group's content was, until contents are ready.
+    driver.be(Mood::Slow);
+    scene.start(restore::run);
+    let _: Restore = scene
+        .create(json!({
+            "metadata": {"name": "r"},
+            "spec": {"backupName": "b", "namespaceMapping": {"shop": "copy"}, "itemOperationTimeout": "1h0m0s"},
+        }))
+        .await;
+    let handles = |stub: &Value| stub["spec"]["source"]["groupSnapshotHandles"].clone();
+    eventually("a stub with both members", async || {
+        let stubs = driver.groups().await;
+        stubs.len() == 1
+            && handles(&stubs[0])["volumeSnapshotHandles"]
+                .as_array()
+                .map(Vec::len)
+                == Some(2)
+            && stubs[0]["status"]["volumeGroupSnapshotHandle"] == "group-handle"
+    })
+    .await;
+    driver.be(Mood::Quick);
+    eventually("the stub to go", async || driver.groups().await.is_empty()).await;
 }

@@ -9,6 +9,7 @@ use bowline_api::{
         BackupOperation, BackupVolumeInfo, OperationPhase, ResourceIdentifier, Results,
         VolumeResult, backup_suffix,
     },
+    names::FEATURE_CSI,
     v1::{Backup, BackupPhase, BackupStatus},
 };
 use bowline_engine::{
@@ -47,9 +48,11 @@ pub(super) async fn finalize(ctx: &Arc<Context>, bucket: &Bucket, found: Backup)
     last.kind = Some("Backup".to_owned());
     last.api_version = Some("velero.io/v1".to_owned());
     bucket.put_backup(&last).await?;
-    // The archive has them by now, and the storage keeps them.
-    let uid = found.uid().unwrap_or_default();
-    handover::clear(&ctx.client, &uid, Stays::Of(&operations)).await?;
+    if ctx.settings.has_feature(FEATURE_CSI) || operations.iter().any(is_snapshot) {
+        // The archive has them by now, and the storage keeps them.
+        let uid = found.uid().unwrap_or_default();
+        handover::clear(&ctx.client, &uid, Stays::Of(&operations)).await?;
+    }
     end(ctx, &found, &last.status.unwrap_or_default(), None).await
 }
 

@@ -6,8 +6,9 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt,
     api::{
         ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
         PostParams,
@@ -18,6 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 const CONTENT_FINALIZER: &str =
     "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
+const SNAPSHOT_FINALIZER: &str = "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection";
 const BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
 
 /// The kinds of snapshots, as far as anybody here needs them.
@@ -120,6 +122,18 @@ impl Driver {
         names
     }
 
+    /// Groups, and contents of groups.
+    pub(super) async fn groups(&self) -> Vec<Value> {
+        let mut found = Vec::new();
+        for kind in ["VolumeGroupSnapshot", "VolumeGroupSnapshotContent"] {
+            let api = self.state.group_api(kind, None);
+            let list = api.list(&ListParams::default()).await.unwrap();
+            let value = |object: &DynamicObject| serde_json::to_value(object).unwrap();
+            found.extend(list.items.iter().map(value));
+        }
+        found
+    }
+
     pub(super) async fn all(&self, kind: &str) -> Vec<Value> {
         self.state.list(kind).await.unwrap_or_default()
     }
@@ -128,6 +142,15 @@ impl Driver {
 impl State {
     fn api(&self, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
         let kind = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", kind);
+        let kind = ApiResource::from_gvk(&kind);
+        match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &kind),
+            None => Api::all_with(self.client.clone(), &kind),
+        }
+    }
+
+    fn group_api(&self, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("groupsnapshot.storage.k8s.io", "v1beta2", kind);
         let kind = ApiResource::from_gvk(&kind);
         match namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &kind),
@@ -151,6 +174,9 @@ impl State {
 
     async fn turn(&self) -> kube::Result<()> {
         let mood = *self.mood.lock().unwrap();
+        if mood != Mood::Mute {
+            self.groups().await?;
+        }
         let contents = self.list("VolumeSnapshotContent").await?;
         for snapshot in self.list("VolumeSnapshot").await? {
             let bound = &snapshot["status"]["boundVolumeSnapshotContentName"];
@@ -159,6 +185,14 @@ impl State {
                 self.let_snapshot_go(&snapshot, content).await?;
             } else if mood != Mood::Mute {
                 self.snapshot(&snapshot, content, mood).await?;
+            }
+        }
+        for content in contents.iter().filter(|c| is_held(c) && !is_going(c)) {
+            if mood == Mood::Quick {
+                let status = json!({"status": {
+                    "snapshotHandle": content["spec"]["source"]["snapshotHandle"], "readyToUse": true,
+                }});
+                self.patch("VolumeSnapshotContent", content, status).await?;
             }
         }
         for content in contents.iter().filter(|c| is_going(c)) {
@@ -178,12 +212,14 @@ impl State {
         let is_ready = mood != Mood::Slow;
         let source = &snapshot["spec"]["source"];
         if snapshot["status"].is_null() {
+            // Nobody can take it away from now on without telling.
+            let held = json!({"metadata": {"finalizers": [SNAPSHOT_FINALIZER]}});
+            self.patch("VolumeSnapshot", snapshot, held).await?;
             let bound = match source["volumeSnapshotContentName"].as_str() {
                 Some(bound) => bound.to_owned(),
                 None => self.take(snapshot, is_ready).await?,
             };
             let status = json!({
-                "metadata": {"finalizers": ["snapshot.storage.kubernetes.io/volumesnapshot-bound-protection"]},
                 "status": {
                     "boundVolumeSnapshotContentName": bound, "readyToUse": is_ready,
                     "creationTime": "2026-11-16T14:00:00Z", "restoreSize": "2Gi",
@@ -227,6 +263,76 @@ impl State {
         }
     }
 
+    /// Takes groups: members first, then their group knows its content.
+    async fn groups(&self) -> kube::Result<()> {
+        let groups = self.group_api("VolumeGroupSnapshot", None);
+        for group in groups.list(&ListParams::default()).await?.items {
+            let group = serde_json::to_value(&group).unwrap();
+            if !group["status"].is_null() {
+                continue;
+            }
+            let namespace = group["metadata"]["namespace"].as_str().unwrap();
+            let labels = &group["spec"]["source"]["selector"]["matchLabels"];
+            let labels = labels.as_object().unwrap().iter();
+            let labels: Vec<String> = labels
+                .map(|(key, value)| format!("{key}={}", value.as_str().unwrap()))
+                .collect();
+            let claims: Api<PersistentVolumeClaim> =
+                Api::namespaced(self.client.clone(), namespace);
+            let selected = ListParams::default().labels(&labels.join(","));
+            for claim in claims.list(&selected).await?.items {
+                self.member(&group, &claim.name_any()).await?;
+            }
+            let content = format!("groupsnapcontent-{}", name(&group));
+            let object = json!({
+                "apiVersion": "groupsnapshot.storage.k8s.io/v1beta2", "kind": "VolumeGroupSnapshotContent",
+                "metadata": {"name": content}, "spec": {"driver": "d", "deletionPolicy": "Delete"},
+            });
+            let object: DynamicObject = serde_json::from_value(object).unwrap();
+            self.group_api("VolumeGroupSnapshotContent", None)
+                .create(&PostParams::default(), &object)
+                .await?;
+            let status = json!({"status": {"boundVolumeGroupSnapshotContentName": content}});
+            self.group_api("VolumeGroupSnapshot", Some(namespace))
+                .patch(
+                    name(&group),
+                    &PatchParams::default(),
+                    &Patch::Merge(&status),
+                )
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn member(&self, group: &Value, claim: &str) -> kube::Result<()> {
+        let metadata = &group["metadata"];
+        let snapshot = json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+            "metadata": {
+                "namespace": metadata["namespace"], "name": format!("member-{claim}"),
+                "finalizers": ["snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection"],
+                "ownerReferences": [{
+                    "apiVersion": group["apiVersion"], "kind": group["kind"], "name": metadata["name"], "uid": metadata["uid"],
+                }],
+            },
+            "spec": {"source": {"persistentVolumeClaimName": claim}},
+        });
+        let object: DynamicObject = serde_json::from_value(snapshot).unwrap();
+        let api = self.api("VolumeSnapshot", metadata["namespace"].as_str());
+        let made = api.create(&PostParams::default(), &object).await?;
+        let made = serde_json::to_value(&made).unwrap();
+        let content = self.take(&made, true).await?;
+        let of = json!({"metadata": {"name": content}});
+        let group_handle = json!({"status": {"volumeGroupSnapshotHandle": "group-handle"}});
+        self.patch("VolumeSnapshotContent", &of, group_handle)
+            .await?;
+        let status = json!({"status": {
+            "boundVolumeSnapshotContentName": content, "readyToUse": true,
+            "volumeGroupSnapshotName": metadata["name"],
+        }});
+        self.patch("VolumeSnapshot", &made, status).await
+    }
+
     async fn let_snapshot_go(&self, snapshot: &Value, content: Option<&Value>) -> kube::Result<()> {
         if let Some(content) = content {
             let mark = json!({"metadata": {"annotations": {BEING_DELETED: "yes"}}});
@@ -256,6 +362,11 @@ impl State {
         let free = json!({"metadata": {"finalizers": null}});
         self.patch("VolumeSnapshotContent", content, free).await
     }
+}
+
+/// Whether a content stands for a snapshot that was there before.
+fn is_held(content: &Value) -> bool {
+    content["status"].is_null() && content["spec"]["source"]["snapshotHandle"].is_string()
 }
 
 fn is_going(object: &Value) -> bool {
