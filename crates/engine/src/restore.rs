@@ -19,6 +19,7 @@ pub mod hooks;
 mod item;
 pub mod modifier;
 mod namespace;
+pub mod notes;
 mod owners;
 pub mod plan;
 pub mod pod_volume;
@@ -52,6 +53,7 @@ use self::{
     dry::{Dry, Plan, Planned},
     item::{Asked, Run},
     modifier::Modifiers,
+    notes::Notes,
     plan::{DEFINITIONS, Priorities, Wave},
     pod_volume::{Filling, PodVolumes},
     select::Selection,
@@ -124,6 +126,8 @@ pub struct Outcome {
     pub operations: Vec<RestoreOperation>,
     /// Volumes of pods that somebody fills now.
     pub fillings: Vec<Filling>,
+    /// What became of volumes.
+    pub notes: Notes,
     /// Calls to the cluster.
     pub calls: u64,
 }
@@ -159,6 +163,7 @@ pub async fn run(job: Job, archive: Reader) -> Result<Outcome, Error> {
             resource_list: run.tracker.list(),
             operations,
             fillings: std::mem::take(&mut *run.fillings()),
+            notes: run.notes.take(),
             calls: run.calls.sent(),
         })
     };
@@ -258,6 +263,7 @@ async fn prepare(job: Job, archive: Reader, dry: Option<Dry>) -> Result<(Run, Ve
         snapshots: job.snapshots,
         renamed: Default::default(),
         fillings: Default::default(),
+        notes: Default::default(),
         tracker: track::Tracker::default(),
         namespaces: namespace::Namespaces::default(),
         anew: Default::default(),

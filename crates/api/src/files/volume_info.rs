@@ -63,6 +63,28 @@ record! {
         pub csi_snapshot_info: Option<CsiSnapshotInfo>,
         /// The movement of its snapshot's data.
         pub snapshot_data_movement_info: Option<SnapshotDataMovementInfo>,
+        /// Ours, as all that follow: no data was brought back.
+        pub skipped: Option<bool>,
+        /// Ours: it is the volume of the backup itself, whose data nobody touched.
+        pub kept: Option<bool>,
+        /// Ours: why no data was brought back.
+        pub skipped_reason: Option<String>,
+        /// Ours: when work on it began.
+        pub start_timestamp: Option<Time>,
+        /// Ours: when work on it ended.
+        pub completion_timestamp: Option<Time>,
+        /// Ours: how it ended; none while that is not known.
+        pub result: Option<VolumeResult>,
+        /// Ours: why it failed.
+        pub message: Option<String>,
+        /// Ours: the bytes that the claim has room for.
+        pub capacity: Option<i64>,
+        /// Ours: the claim's name in the backup, if that was another.
+        pub original_pvc_name: Option<String>,
+        /// Ours: the claim's namespace in the backup, if that was another.
+        pub original_pvc_namespace: Option<String>,
+        /// Ours: the persistent volume in the backup.
+        pub original_pv_name: Option<String>,
     }
 }
 
@@ -162,6 +184,8 @@ record! {
         /// Where the snapshot stands; capitalised.
         #[serde(rename = "Phase")]
         pub phase: String,
+        /// Ours: bytes in all, if the plugin says.
+        pub size: Option<i64>,
     }
 }
 

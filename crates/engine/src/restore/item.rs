@@ -29,6 +29,7 @@ use super::{
     message,
     modifier::Modifiers,
     namespace::{self, Namespaces},
+    notes::{Notebook, Open},
     owners,
     plan::{DEFINITIONS, Item},
     pod_volume::{Filling, PodVolume, PodVolumes},
@@ -75,6 +76,8 @@ pub(super) struct Run {
     pub(super) renamed: Mutex<HashMap<String, String>>,
     /// Volumes of pods that somebody fills now.
     pub(super) fillings: Mutex<Vec<Filling>>,
+    /// What became of volumes.
+    pub(super) notes: Notebook,
     pub(super) tracker: Tracker,
     pub(super) namespaces: Namespaces,
     /// Volumes that are made anew.
@@ -222,6 +225,7 @@ impl Run {
             return true;
         }
         let kind = kind_of(&pristine);
+        let noted = Open::of(key, item, &pristine);
         let mut name = item.name.to_string();
         let end = match self.prepare(key, pristine).await {
             Ok(ready) => {
@@ -232,6 +236,9 @@ impl Run {
             }
             Err(end) => end,
         };
+        if let Some(noted) = noted {
+            self.notes.ended(noted, &name, end.done);
+        }
         if let Some(done) = end.done {
             self.tracker.record(&kind, &key.namespace, &name, done);
         }
@@ -304,7 +311,9 @@ impl Run {
             |namespace: &str, name: &str| self.pod_volumes.copies.has_claim(namespace, name);
         let snapshots = self.snapshots.as_ref();
         let has_snapshot = snapshots.is_some_and(|snapshots| snapshots.has(&key.name));
-        match volume::fate(volume, self.volumes.get(&*key.name), has_snapshot, copied) {
+        let fate = volume::fate(volume, self.volumes.get(&*key.name), has_snapshot, copied);
+        self.notes.fate(&key.name, fate);
+        match fate {
             Fate::AsIs => {
                 self.unbind(volume);
                 Ok(())

@@ -31,6 +31,7 @@ use super::{
     dry::Filled,
     item::{Ready, Run},
     message,
+    notes::Unfilled,
     track::Key,
 };
 use crate::{
@@ -351,7 +352,18 @@ impl Run {
     pub(super) async fn fill(&self, key: &Key, ready: &Ready, metadata: &Value) {
         let about = About::object(&key.kind, &key.namespace, &key.name);
         let pod = text(&ready.wanted, "/metadata/name");
+        let unfilled = |volume: &str, claim: Option<String>, why: &str| {
+            self.notes.unfilled(Unfilled {
+                namespace: key.namespace.to_string(),
+                pod: pod.to_owned(),
+                volume: volume.to_owned(),
+                claim,
+                why: why.to_owned(),
+            });
+        };
         for (volume, why) in self.pod_volumes.copies.lost(&ready.wanted, &ready.source) {
+            let of = source(&ready.wanted, volume).and_then(claim);
+            unfilled(volume, of, &format!("the backup has nothing of it: {why}"));
             let volume = of_pod(volume, &key.namespace, pod);
             let why = format!("{volume} starts empty, because the backup has nothing of it: {why}");
             self.log.told(Level::Warning, &why, &about);
@@ -364,6 +376,7 @@ impl Run {
             match asked {
                 Ok(filling) => self.fillings().push(filling),
                 Err(why) => {
+                    unfilled(&volume.volume, volume.claim.clone(), &why);
                     let volume = of_pod(&volume.volume, &key.namespace, pod);
                     let why = format!("pod volume restore failed: {volume}: {why}");
                     self.log.told(Level::Error, &why, &About::default());

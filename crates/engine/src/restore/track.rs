@@ -18,7 +18,7 @@ pub(super) struct Key {
 
 /// What became of an object, in the words of the resource list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Done {
+pub enum Done {
     /// It was not there.
     Created,
     /// It was there, and is changed.

@@ -15,7 +15,7 @@ const FILES: &str = "its files are restored into a new volume";
 
 /// What becomes of a persistent volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub enum Fate {
     /// The object is restored.
     AsIs,
     /// Its claim gets a new one, for this reason.

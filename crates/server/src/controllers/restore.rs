@@ -9,6 +9,7 @@ mod finish;
 mod pods;
 mod run;
 mod snapshots;
+mod told;
 mod volumes;
 
 use std::{

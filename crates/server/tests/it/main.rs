@@ -15,5 +15,6 @@ mod restore;
 mod schedule;
 mod server_status;
 mod sync;
+mod told;
 
 mod scene;

@@ -33,7 +33,7 @@ use super::{
     super::operations::{self, Of, count, is_over},
     pods,
     run::{end, write},
-    volumes,
+    told, volumes,
 };
 use crate::{Context, Error, Result, node::copy::Copy, plugins};
 
@@ -94,6 +94,10 @@ async fn see_through(
         findings.namespace(&namespace, why);
     }
     findings.store(bucket, &restore.name_any()).await?;
+    tokio::select! {
+        () = told::refresh(ctx, restore, bucket) => {}
+        () = cancel.cancelled() => {}
+    }
     if cancel.is_cancelled() {
         return Ok(());
     }

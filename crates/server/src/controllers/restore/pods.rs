@@ -12,7 +12,6 @@ use std::{
 
 use bowline_api::{
     Time,
-    files::{PodVolumeInfo, RestoreMethod, RestoreVolumeInfo},
     names::{annotation, label, label_value},
     v1::{BackupStorageLocation, DataPathPhase, PodVolumeRestore, Restore},
 };
@@ -24,7 +23,7 @@ use bowline_engine::{
 use bowline_volume::program::identifier;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Resource, ResourceExt,
     api::{Patch, PatchParams},
@@ -39,6 +38,7 @@ use serde_json::json;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::told::{Filled, Tracker};
 use crate::{Context, Error, Result, node::copy::Copy, repositories};
 
 /// Events that come together are looked at together.
@@ -46,23 +46,34 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How often all are looked at, whatever happens.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Waits until all are filled, or will not be. What goes wrong is told to the log; those that came to
-/// an end are returned as they ended, with their claims.
+/// Waits until all are filled, or will not be. What goes wrong is told to the log, and how each ended
+/// to the tracker.
 pub(super) async fn wait(
     ctx: &Context,
     restore: &Restore,
     fillings: &[Filling],
     log: &Log,
     progress: &Progress,
-) -> Vec<Filling> {
+    tracker: &Tracker,
+) {
     if fillings.is_empty() {
-        return Vec::new();
+        return;
     }
     log.info("Waiting for all pod volume restores to complete");
     let watches = Watches::start(ctx, restore, fillings);
     let deadline = Instant::now() + left(restore, ctx.settings.fs_backup_timeout, ctx.now());
     let mut open: Vec<&Filling> = fillings.iter().collect();
-    let mut ended = Vec::new();
+    let ended = |filling: &Filling, look: &Look, trouble: Option<Trouble>| {
+        let request = look.request.as_deref().unwrap_or(&filling.request);
+        tracker.filled(Filled {
+            filling: Filling {
+                request: request.clone(),
+                claim: filling.claim.clone(),
+            },
+            trouble: trouble.as_ref().map(|t| format!("{}: {}", t.what, t.why)),
+        });
+        tell(log, &filling.request, trouble);
+    };
     loop {
         if watches.are_ready() {
             let mut rest = Vec::new();
@@ -70,13 +81,7 @@ pub(super) async fn wait(
                 let look = watches.look(filling);
                 match look.verdict() {
                     Verdict::Wait => rest.push(filling),
-                    Verdict::Ended(trouble) => {
-                        tell(log, &filling.request, trouble);
-                        ended.extend(look.request.map(|request| Filling {
-                            request: (*request).clone(),
-                            claim: filling.claim.clone(),
-                        }));
-                    }
+                    Verdict::Ended(trouble) => ended(filling, &look, trouble),
                     Verdict::GivenUp(_)
                         if look.pod == Stage::Gone && is_there(ctx, filling).await =>
                     {
@@ -86,7 +91,7 @@ pub(super) async fn wait(
                         if let Err(error) = cancel(ctx, &filling.request).await {
                             tracing::warn!("{}", error.chain());
                         }
-                        tell(log, &filling.request, Some(trouble));
+                        ended(filling, &look, Some(trouble));
                     }
                 }
             }
@@ -99,8 +104,8 @@ pub(super) async fn wait(
         }
         if Instant::now() >= deadline {
             for filling in open {
-                let why = watches.look(filling).late();
-                tell(log, &filling.request, Some(why));
+                let look = watches.look(filling);
+                ended(filling, &look, Some(look.late()));
             }
             break;
         }
@@ -111,7 +116,6 @@ pub(super) async fn wait(
         }
     }
     log.info("Done waiting for all pod volume restores to complete");
-    ended
 }
 
 /// Makes the repositories known that volumes are filled from, so that they are looked after. Nothing
@@ -384,53 +388,6 @@ fn pod_of(request: &PodVolumeRestore) -> (&str, &str) {
         pod.namespace.as_deref().unwrap_or_default(),
         pod.name.as_deref().unwrap_or_default(),
     )
-}
-
-/// What the restore's file says of the volumes of pods. As in Velero's, those without a claim are not
-/// in it, and a claim that cannot be read only costs the volume's name.
-pub(super) async fn infos(ctx: &Context, ended: &[Filling]) -> Vec<RestoreVolumeInfo> {
-    let mut infos = Vec::new();
-    for filling in ended {
-        let Some(claim) = &filling.claim else {
-            continue;
-        };
-        let namespace = pod_of(&filling.request).0;
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), namespace);
-        let found = claims.get_opt(claim).await.unwrap_or_else(|error| {
-            tracing::warn!("read claim {namespace}/{claim}: {error}");
-            None
-        });
-        infos.push(info(filling, found.as_ref()));
-    }
-    infos
-}
-
-fn info(filling: &Filling, claim: Option<&PersistentVolumeClaim>) -> RestoreVolumeInfo {
-    let request = &filling.request;
-    let (namespace, pod) = pod_of(request);
-    let is_bound = |claim: &&PersistentVolumeClaim| {
-        let phase = claim.status.as_ref().and_then(|s| s.phase.as_deref());
-        phase == Some("Bound")
-    };
-    let volume = claim.filter(is_bound).and_then(|c| c.spec.as_ref());
-    let progress = request.status.as_ref().and_then(|s| s.progress.as_ref());
-    let uploader = request.spec.uploader_type.clone().unwrap_or_default();
-    RestoreVolumeInfo {
-        pvc_name: filling.claim.clone(),
-        pvc_namespace: Some(namespace.to_owned()),
-        pv_name: volume.and_then(|spec| spec.volume_name.clone()),
-        restore_method: Some(RestoreMethod::PodVolumeRestore),
-        pvr_info: Some(PodVolumeInfo {
-            snapshot_handle: Some(request.spec.snapshot_id.clone()),
-            size: progress.and_then(|p| p.total_bytes),
-            uploader_type: uploader.as_str().to_owned(),
-            volume_name: request.spec.volume.clone(),
-            pod_name: pod.to_owned(),
-            pod_namespace: namespace.to_owned(),
-            ..PodVolumeInfo::default()
-        }),
-        ..RestoreVolumeInfo::default()
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bowline_api::{
     Duration, Time,
-    files::{BackupVolumeInfo, RestoreVolumeInfo, Snapshot, backup_suffix, restore_suffix},
+    files::{BackupVolumeInfo, Snapshot, backup_suffix, restore_suffix},
     names::{FEATURE_API_GROUP_VERSIONS, annotation, finalizer},
     v1::{PodVolumeBackup, Restore, RestorePhase, RestoreProgress, RestoreStatus},
 };
@@ -46,6 +46,7 @@ use super::{
     super::{Telling, log_level, patiently},
     finish, pods, schedule,
     snapshots::Native,
+    told::Tracker,
 };
 use crate::{
     Context, Error, Result,
@@ -212,14 +213,7 @@ fn telling(ctx: &Arc<Context>, restore: &Restore, progress: &Arc<Progress>, log:
     Telling::start(ctx, restore, now)
 }
 
-/// What was made of a restore.
-struct Made {
-    outcome: Outcome,
-    /// What its file says of volumes.
-    volumes: Vec<RestoreVolumeInfo>,
-}
-
-/// Restores the objects and waits for the volumes of pods; none when the server stops meanwhile. The
+/// Restores the objects, waits for the volumes of pods, and writes down what became of volumes; none when the server stops meanwhile. The
 /// error is for a person.
 #[allow(clippy::too_many_arguments)]
 async fn objects(
@@ -231,7 +225,7 @@ async fn objects(
     progress: &Arc<Progress>,
     log: &Log,
     cancel: &CancellationToken,
-) -> Result<Option<Made>, String> {
+) -> Result<Option<Outcome>, String> {
     if let Some(why) = validate::format_error(&source.backup) {
         return Err(why);
     }
@@ -240,6 +234,8 @@ async fn objects(
         .json(&backup_file(&backup, backup_suffix::VOLUME_INFO))
         .await
         .map_err(|error| format!("error fetching volume info: {}", chain(&error)))?;
+    let volumes = volumes.unwrap_or_default();
+    let tracker = Tracker::new(restore, volumes.clone());
     let pod_volumes = pod_volumes(ctx, &source, bucket).await?;
     let actions = installation(ctx)
         .actions(restore, &pod_volumes.copies)
@@ -248,7 +244,7 @@ async fn objects(
         let error = Error::api("read the configuration of restore item actions")(error);
         error.chain()
     })??;
-    let native = snapshots(ctx, restore, &backup, bucket, log, resumed).await?;
+    let native = snapshots(ctx, restore, &backup, bucket, log, resumed, &tracker).await?;
     // Plugins may take their time to say what they are for.
     let ready = async {
         let plugins = ctx.plugins.start(into_log(log, false)).await;
@@ -265,7 +261,7 @@ async fn objects(
         policies: source.policies.map(Arc::new),
         modifiers: source.modifiers.map(Arc::new),
         actions,
-        volumes: volumes.unwrap_or_default(),
+        volumes,
         pod_volumes,
         snapshots: Some(Arc::clone(&native) as _),
         settings: Settings {
@@ -293,14 +289,16 @@ async fn objects(
     native.finish().await;
     let fillings = std::mem::take(&mut outcome.fillings);
     pods::know_repositories(ctx, &source.location, &fillings).await;
-    let filled = tokio::select! {
-        filled = pods::wait(ctx, restore, &fillings, log, progress) => filled,
+    tokio::select! {
+        () = pods::wait(ctx, restore, &fillings, log, progress, &tracker) => {}
         () = cancel.cancelled() => return Ok(None),
         () = ctx.stop.cancelled(), if !fillings.is_empty() => return Ok(None),
     };
-    let mut volumes = pods::infos(ctx, &filled).await;
-    volumes.extend(native.infos());
-    Ok(Some(Made { outcome, volumes }))
+    tokio::select! {
+        () = tracker.finish(ctx, bucket, &outcome.notes, log) => {}
+        () = cancel.cancelled() => return Ok(None),
+    }
+    Ok(Some(outcome))
 }
 
 /// The native snapshots of the backup, and how volumes are made of them.
@@ -311,13 +309,14 @@ async fn snapshots(
     bucket: &Bucket,
     log: &Log,
     resumed: bool,
+    tracker: &Arc<Tracker>,
 ) -> Result<Arc<Native>, String> {
     let key = backup_file(backup, backup_suffix::VOLUME_SNAPSHOTS);
     let records = bucket.json::<Option<Vec<Snapshot>>>(&key).await;
     let records =
         records.map_err(|error| format!("error fetching volume snapshots: {}", chain(&error)))?;
     let records = records.flatten().unwrap_or_default();
-    let native = Native::new(ctx, restore, records, log, resumed).await;
+    let native = Native::new(ctx, restore, records, log, resumed, tracker).await;
     native.map(Arc::new).map_err(|error| error.chain())
 }
 
@@ -390,13 +389,12 @@ async fn after(
     restore: Restore,
     bucket: &Bucket,
     progress: &Progress,
-    made: Made,
+    outcome: Outcome,
     log: Written,
     cancel: CancellationToken,
 ) -> Result<()> {
     let name = restore.name_any();
-    let stored = files(bucket, &name, &made, &log).await;
-    let outcome = made.outcome;
+    let stored = files(bucket, &name, &outcome, &log).await;
     let lost = stored
         .err()
         .map(|error| format!("its files are not in the bucket: {}", chain(&error)));
@@ -435,7 +433,7 @@ async fn after(
 async fn files(
     bucket: &Bucket,
     name: &str,
-    made: &Made,
+    outcome: &Outcome,
     log: &Written,
 ) -> bowline_vault::Result<()> {
     let key = |suffix| restore_file(name, suffix);
@@ -446,19 +444,10 @@ async fn files(
         .put_json(&key(restore_suffix::RESULTS), &log.results)
         .await?;
     bucket
-        .put_json(
-            &key(restore_suffix::RESOURCE_LIST),
-            &made.outcome.resource_list,
-        )
+        .put_json(&key(restore_suffix::RESOURCE_LIST), &outcome.resource_list)
         .await?;
     bucket
-        .put_json(
-            &key(restore_suffix::ITEM_OPERATIONS),
-            &made.outcome.operations,
-        )
-        .await?;
-    bucket
-        .put_json(&key(restore_suffix::VOLUME_INFO), &made.volumes)
+        .put_json(&key(restore_suffix::ITEM_OPERATIONS), &outcome.operations)
         .await
 }
 

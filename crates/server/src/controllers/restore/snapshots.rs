@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use bowline_api::{
     Time,
-    files::{NativeSnapshotInfo, RestoreMethod, RestoreVolumeInfo, Snapshot},
+    files::{NativeSnapshotInfo, Snapshot},
     names::{annotation, label, label_value},
     v1::{
         Restore, VolumePluginPhase as Phase, VolumePluginRestore, VolumePluginRestoreSpec,
@@ -33,6 +33,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
+use super::told::{Made, Tracker};
 use crate::{
     Context, Result, controllers::patiently, plugins::into_log, snapshotters::Snapshotter,
 };
@@ -52,7 +53,7 @@ pub(super) struct Native {
     locations: Mutex<HashMap<String, Arc<Opened>>>,
     /// What a server before this one has written down.
     known: Vec<VolumePluginRestore>,
-    made: Mutex<Vec<RestoreVolumeInfo>>,
+    tracker: Arc<Tracker>,
     /// Objects of plugins that cannot say how far they are.
     silent: Mutex<Vec<String>>,
 }
@@ -67,6 +68,7 @@ impl Native {
         records: Vec<Snapshot>,
         log: &Log,
         resumed: bool,
+        tracker: &Arc<Tracker>,
     ) -> Result<Self> {
         let known = match resumed && !records.is_empty() {
             true => patiently(ctx, || of_restore(ctx, restore)).await?,
@@ -77,15 +79,17 @@ impl Native {
             !id.unwrap_or_default().is_empty()
         };
         let by_volume = |record: Snapshot| (record.spec.persistent_volume_name.clone(), record);
-        let records = records.into_iter().filter(has_id).map(by_volume);
+        let records: HashMap<_, _> = records.into_iter().filter(has_id).map(by_volume).collect();
+        let infos = records.iter().map(|(name, of)| (name.clone(), info(of)));
+        tracker.snapshots(infos.collect());
         Ok(Self {
             ctx: Arc::clone(ctx),
             restore: Arc::new(restore.clone()),
             log: log.clone(),
-            records: records.collect(),
+            records,
             locations: Mutex::default(),
             known,
-            made: Mutex::default(),
+            tracker: Arc::clone(tracker),
             silent: Mutex::default(),
         })
     }
@@ -103,12 +107,6 @@ impl Native {
                 tracing::debug!(name, "VolumePluginRestore: {error}");
             }
         }
-    }
-
-    /// What the restore's file says of the volumes that were made.
-    pub(super) fn infos(&self) -> Vec<RestoreVolumeInfo> {
-        let made = self.made.lock();
-        made.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn snapshotter(&self, name: &str) -> Result<Arc<Snapshotter>, String> {
@@ -136,13 +134,14 @@ impl Native {
         of.find_map(|object| object.annotations().get(annotation::VOLUME_ID).cloned())
     }
 
-    /// Makes a volume, and tells meanwhile how far that is.
+    /// Makes a volume, and tells meanwhile how far that is. Also returns how many bytes it has, if the
+    /// plugin says.
     async fn make(
         &self,
         snapshotter: &Arc<Snapshotter>,
         record: &Snapshot,
         volume: &NewVolume,
-    ) -> Result<String, String> {
+    ) -> Result<(String, Option<i64>), String> {
         let name = &record.spec.persistent_volume_name;
         let told = Told::begin(
             &self.ctx,
@@ -174,18 +173,12 @@ impl Native {
             silent.unwrap_or_else(PoisonError::into_inner).push(name);
         }
         crash::here("after VolumePluginRestore");
-        ended.map_err(|error| error.to_string())
-    }
-}
-
-#[async_trait]
-impl Snapshots for Native {
-    fn has(&self, volume: &str) -> bool {
-        self.records.contains_key(volume)
+        let id = ended.map_err(|error| error.to_string())?;
+        Ok((id, told.size()))
     }
 
-    async fn restore(&self, volume: &Value) -> Result<Value, String> {
-        let name = volume["metadata"]["name"].as_str().unwrap_or_default();
+    /// The PersistentVolume of a volume that is made of a snapshot, and how many bytes that has.
+    async fn made(&self, volume: &Value, name: &str) -> Result<(Value, Option<i64>), String> {
         let record = self.records.get(name);
         let record = record.ok_or("the backup does not say which snapshot it has")?;
         let spec = &record.spec;
@@ -198,17 +191,37 @@ impl Snapshots for Native {
             zone: spec.volume_az.clone().unwrap_or_default(),
             iops: spec.volume_iops,
         };
-        let id = match self.made_before(&snapshot) {
-            Some(id) => id,
+        let (id, size) = match self.made_before(&snapshot) {
+            Some(id) => (id, None),
             None => self.make(&snapshotter, record, &wanted).await?,
         };
         let made = snapshotter.plugin.set_volume_id(volume, &id).await;
-        let made = made.map_err(|error| error.to_string())?;
-        self.made
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(info(&made, record));
-        Ok(made)
+        Ok((made.map_err(|error| error.to_string())?, size))
+    }
+}
+
+#[async_trait]
+impl Snapshots for Native {
+    fn has(&self, volume: &str) -> bool {
+        self.records.contains_key(volume)
+    }
+
+    async fn restore(&self, volume: &Value) -> Result<Value, String> {
+        let name = volume["metadata"]["name"].as_str().unwrap_or_default();
+        let began = self.ctx.now();
+        let made = self.made(volume, name).await;
+        let (size, failure) = match &made {
+            Ok((_, size)) => (*size, None),
+            Err(why) => (None, Some(why.clone())),
+        };
+        let times = Some((began, self.ctx.now()));
+        let told = Made {
+            times,
+            size,
+            failure,
+        };
+        self.tracker.native(name, told);
+        made.map(|(volume, _)| volume)
     }
 
     fn other_name(&self, volume: &str) -> String {
@@ -221,30 +234,15 @@ impl Snapshots for Native {
     }
 }
 
-/// The entry of a volume in the restore's file.
-fn info(volume: &Value, record: &Snapshot) -> RestoreVolumeInfo {
-    let text = |pointer: &str| {
-        let found = volume.pointer(pointer).and_then(Value::as_str);
-        found.filter(|text| !text.is_empty()).map(str::to_owned)
-    };
-    let spec = &record.spec;
-    RestoreVolumeInfo {
-        pvc_name: text("/spec/claimRef/name"),
-        pvc_namespace: text("/spec/claimRef/namespace"),
-        pv_name: text("/metadata/name"),
-        restore_method: Some(RestoreMethod::NativeSnapshot),
-        native_snapshot_info: Some(NativeSnapshotInfo {
-            snapshot_handle: record
-                .status
-                .provider_snapshot_id
-                .clone()
-                .unwrap_or_default(),
-            volume_type: spec.volume_type.clone(),
-            volume_az: spec.volume_az.clone().unwrap_or_default(),
-            iops: spec.volume_iops.unwrap_or_default().to_string(),
-            ..NativeSnapshotInfo::default()
-        }),
-        ..RestoreVolumeInfo::default()
+/// What the restore's file says of a snapshot.
+fn info(record: &Snapshot) -> NativeSnapshotInfo {
+    let (spec, status) = (&record.spec, &record.status);
+    NativeSnapshotInfo {
+        snapshot_handle: status.provider_snapshot_id.clone().unwrap_or_default(),
+        volume_type: spec.volume_type.clone(),
+        volume_az: spec.volume_az.clone().unwrap_or_default(),
+        iops: spec.volume_iops.unwrap_or_default().to_string(),
+        ..NativeSnapshotInfo::default()
     }
 }
 
@@ -385,6 +383,12 @@ impl Told {
             let progress = json!({"bytesDone": bytes.0, "totalBytes": bytes.1});
             self.patch(json!({"status": {"progress": progress}})).await;
         }
+    }
+
+    /// How many bytes there are, if the plugin says.
+    fn size(&self) -> Option<i64> {
+        let (_, total) = *self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        (total > 0).then_some(total)
     }
 
     /// The volume is there, or it never will be.

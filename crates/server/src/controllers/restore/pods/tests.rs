@@ -130,28 +130,3 @@ fn the_time_runs_from_the_beginning_of_the_restore() {
         assert_eq!(left, Duration::from_secs(minutes * 60), "{own}");
     }
 }
-
-#[test]
-fn the_file_says_where_a_volume_came_from() {
-    let filling = Filling {
-        request: request("Completed", ""),
-        claim: Some("c".to_owned()),
-    };
-    let claim = |phase: &str| -> PersistentVolumeClaim {
-        serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {"volumeName": "pv-2"}, "status": {"phase": phase}})).unwrap()
-    };
-    let bound = serde_json::to_value(info(&filling, Some(&claim("Bound")))).unwrap();
-    assert_eq!(
-        bound,
-        json!({
-            "pvcName": "c", "pvcNamespace": "shop", "pvName": "pv-2",
-            "restoreMethod": "PodVolumeRestore", "snapshotDataMoved": false,
-            "pvrInfo": {
-                "snapshotHandle": "1a2b", "size": 9, "uploaderType": "restic", "volumeName": "data",
-                "podName": "web", "podNamespace": "shop", "Phase": "",
-            },
-        })
-    );
-    assert_eq!(info(&filling, Some(&claim("Pending"))).pv_name, None);
-    assert_eq!(info(&filling, None).pv_name, None);
-}
