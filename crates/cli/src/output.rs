@@ -6,6 +6,7 @@ pub(crate) mod pace;
 pub(crate) mod table;
 pub(crate) mod tabwriter;
 pub(crate) mod time;
+pub(crate) mod volumes;
 pub(crate) mod yaml;
 
 use std::{fmt, io::Write, str::FromStr};

@@ -7,6 +7,7 @@ pub(crate) mod download;
 pub(crate) mod get;
 pub(crate) mod logs;
 pub(crate) mod spec;
+pub(crate) mod volumes;
 
 use std::{io::Write, process::ExitCode};
 
@@ -14,7 +15,7 @@ use clap::Subcommand;
 
 use crate::{
     context::Context,
-    output::{GetArgs, describe::format::DescribeArgs},
+    output::{GetArgs, describe::format::DescribeArgs, volumes::VolumesArgs},
     select::DeleteArgs,
 };
 
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     Describe(DescribeArgs),
     /// Get the log of a backup
     Logs(logs::Args),
+    /// Show what became of each volume; exits with 1 when one has no good copy
+    Volumes(VolumesArgs),
     /// Download all objects of a backup
     Download(download::Args),
     /// Delete backups
@@ -46,6 +49,7 @@ pub(crate) async fn run(
         Command::Describe(args) => describe::run(args, ctx, out).await?,
         Command::Logs(args) => logs::run(args, ctx, out).await?,
         Command::Download(args) => download::run(args, ctx, out).await?,
+        Command::Volumes(args) => return volumes::run(args, ctx, out).await,
         Command::Delete(args) => delete::run(args, ctx, out).await?,
     }
     Ok(ExitCode::SUCCESS)

@@ -7,6 +7,7 @@ mod dry_run;
 pub(crate) mod get;
 pub(crate) mod logs;
 mod spec;
+pub(crate) mod volumes;
 
 use std::{io::Write, process::ExitCode};
 
@@ -15,7 +16,7 @@ use clap::Subcommand;
 
 use crate::{
     context::Context,
-    output::{GetArgs, describe::format::DescribeArgs},
+    output::{GetArgs, describe::format::DescribeArgs, volumes::VolumesArgs},
     select::DeleteArgs,
 };
 
@@ -30,6 +31,8 @@ pub(crate) enum Command {
     Describe(DescribeArgs),
     /// Get the log of a restore
     Logs(logs::Args),
+    /// Show what became of each volume; exits with 1 when one has no good copy
+    Volumes(VolumesArgs),
     /// Delete restores
     Delete(DeleteArgs),
 }
@@ -44,6 +47,7 @@ pub(crate) async fn run(
         Command::Get(args) => get::run(args, ctx, out).await?,
         Command::Describe(args) => describe::run(args, ctx, out).await?,
         Command::Logs(args) => logs::run(args, ctx, out).await?,
+        Command::Volumes(args) => return volumes::run(args, ctx, out).await,
         Command::Delete(args) => delete::run(args, ctx, out).await?,
     }
     Ok(ExitCode::SUCCESS)

@@ -7,6 +7,7 @@ pub(crate) mod plugins;
 pub(crate) mod pods;
 pub(crate) mod resources;
 pub(crate) mod results;
+pub(crate) mod volumes;
 
 use std::{collections::BTreeMap, fmt::Display};
 

@@ -17,3 +17,4 @@ mod restore;
 mod schedule;
 mod snapshot_location;
 mod trust;
+mod volumes;

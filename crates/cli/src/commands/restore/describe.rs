@@ -18,6 +18,8 @@ use crate::{
 };
 use facts::Facts;
 
+pub(super) use facts::files;
+
 pub(crate) async fn run(
     args: DescribeArgs,
     ctx: &Context,

@@ -31,6 +31,8 @@ pub(crate) struct Volumes {
     pub(crate) native: Vec<BackupVolumeInfo>,
     /// CSI snapshots.
     pub(crate) csi: Vec<BackupVolumeInfo>,
+    /// All of them, by any method and by none.
+    pub(crate) all: Vec<BackupVolumeInfo>,
     /// Whether this comes from the files of old versions, which know less.
     pub(crate) is_legacy: bool,
 }
@@ -155,7 +157,12 @@ impl Facts {
 
 /// Where the backup's files are. Before the server settles the location, which it does before
 /// anything else, there are none.
-async fn files(ctx: &Context, client: &Client, trust: &TrustArgs, backup: &Backup) -> Files {
+pub(crate) async fn files(
+    ctx: &Context,
+    client: &Client,
+    trust: &TrustArgs,
+    backup: &Backup,
+) -> Files {
     let location = backup.spec.storage_location.as_deref().unwrap_or_default();
     match location.is_empty() {
         true => Files::none(),
@@ -181,20 +188,27 @@ async fn plugin_volumes(
     volumes
 }
 
-async fn volumes(files: &Files, status: &BackupStatus) -> Result<Volumes, (VolumeStep, String)> {
+/// What the bucket says of the backup's volumes.
+pub(crate) async fn volumes(
+    files: &Files,
+    status: &BackupStatus,
+) -> Result<Volumes, (VolumeStep, String)> {
     match files.read(DownloadTargetKind::BackupVolumeInfos).await {
         File::Found(infos) => Ok(sorted_by_method(infos)),
         File::Failed(why) => Err((VolumeStep::Get, why)),
         File::Unreadable(why) => Err((VolumeStep::Read, why)),
-        File::Missing => Ok(Volumes {
-            native: legacy_native(files, status)
-                .await
-                .map_err(|why| (VolumeStep::Native, why))?,
-            csi: legacy_csi(files, status)
-                .await
-                .map_err(|why| (VolumeStep::Csi, why))?,
-            is_legacy: true,
-        }),
+        File::Missing => {
+            let native = legacy_native(files, status).await;
+            let native = native.map_err(|why| (VolumeStep::Native, why))?;
+            let csi = legacy_csi(files, status).await;
+            let csi = csi.map_err(|why| (VolumeStep::Csi, why))?;
+            Ok(Volumes {
+                all: native.iter().chain(&csi).cloned().collect(),
+                native,
+                csi,
+                is_legacy: true,
+            })
+        }
     }
 }
 
@@ -236,7 +250,10 @@ fn or_why<T>(file: File<T>, what: &str) -> Result<T, String> {
 }
 
 fn sorted_by_method(infos: Vec<BackupVolumeInfo>) -> Volumes {
-    let mut volumes = Volumes::default();
+    let mut volumes = Volumes {
+        all: infos.clone(),
+        ..Volumes::default()
+    };
     for info in infos {
         match info.backup_method {
             Some(BackupMethod::NativeSnapshot) => volumes.native.push(info),

@@ -59,6 +59,7 @@ pub(crate) fn describe(facts: &Facts, colour: Colour, clock: &Clock) -> String {
         hook_windows(&mut d, facts);
     }
     deletions(&mut d, facts);
+    volumes::all(&mut d, facts);
     d.finish()
 }
 

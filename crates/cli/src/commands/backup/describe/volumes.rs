@@ -6,9 +6,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::facts::{Facts, VolumeStep, Volumes};
-use crate::output::describe::{
-    Describer, plugins,
-    pods::{self, Phases, PodVolume},
+use crate::output::{
+    describe::{
+        self, Describer, plugins,
+        pods::{self, Phases, PodVolume},
+    },
+    volumes::Volume,
 };
 
 const MORE: &str = "specify --details for more information";
@@ -40,6 +43,19 @@ pub(super) fn text(d: &mut Describer<'_>, facts: &Facts) {
         let heading = "Volume Plugin Backups";
         plugins::text(d, 1, heading, &facts.plugin_volumes, facts.details);
     }
+}
+
+/// The section `All Volumes`, with details only.
+pub(super) fn all(d: &mut Describer<'_>, facts: &Facts) {
+    if facts.details {
+        describe::volumes::text(d, &of(facts));
+    }
+}
+
+/// All volumes that the bucket knows; none if it could not be asked.
+fn of(facts: &Facts) -> Vec<Volume> {
+    let known = facts.volumes.as_ref().map(|volumes| &volumes.all);
+    known.into_iter().flatten().map(Volume::from).collect()
 }
 
 fn native(d: &mut Describer<'_>, volumes: &Volumes, details: bool) {
@@ -174,6 +190,10 @@ pub(super) fn structured(facts: &Facts, now: Timestamp) -> Value {
     if !facts.plugin_volumes.is_empty() {
         value["volumePluginBackups"] =
             plugins::structured(&facts.plugin_volumes, facts.details, now);
+    }
+    let all = of(facts);
+    if facts.details && !all.is_empty() {
+        value["allVolumes"] = describe::volumes::structured(&all);
     }
     value
 }

@@ -100,7 +100,12 @@ impl Facts {
 }
 
 /// Where the restore's files are. Before the server has looked at it, there are none.
-async fn files(ctx: &Context, client: &Client, trust: &TrustArgs, restore: &Restore) -> Files {
+pub(in crate::commands::restore) async fn files(
+    ctx: &Context,
+    client: &Client,
+    trust: &TrustArgs,
+    restore: &Restore,
+) -> Files {
     match phase(restore) {
         RestorePhase::New => Files::none(),
         _ => Files::from(Downloader::of_restore(ctx, client, trust, restore).await),

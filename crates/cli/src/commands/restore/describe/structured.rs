@@ -116,6 +116,9 @@ fn structured_status(facts: &Facts, status: &RestoreStatus, clock: &Clock) -> Va
         value["restoreVolumes"]["volumePluginRestores"] =
             plugins::structured(&facts.plugin_volumes, facts.details, clock.now);
     }
+    if let Some(all) = volumes::structured_all(facts) {
+        value["restoreVolumes"]["allVolumes"] = all;
+    }
     if let Some(progress) = &status.progress {
         let (total, done) = match phase(&facts.restore) {
             RestorePhase::InProgress => ("estimatedTotalItemsToBeRestored", "itemsRestoredSoFar"),

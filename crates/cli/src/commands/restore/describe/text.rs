@@ -59,6 +59,7 @@ pub(super) fn describe(facts: &Facts, colour: Colour, clock: &Clock) -> String {
         d.blank();
         resources::text(&mut d, "restore", file);
     }
+    volumes::all(&mut d, facts);
     d.finish()
 }
 

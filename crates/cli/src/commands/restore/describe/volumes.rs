@@ -4,7 +4,13 @@ use bowline_api::files::{RestoreMethod, RestoreVolumeInfo};
 use serde_json::{Map, Value, json};
 
 use super::facts::Facts;
-use crate::{download::file::File, output::describe::Describer};
+use crate::{
+    download::file::File,
+    output::{
+        describe::{self, Describer},
+        volumes::Volume,
+    },
+};
 
 const MORE: &str = "specify --details for more information";
 
@@ -40,6 +46,27 @@ pub(super) fn text(d: &mut Describer<'_>, facts: &Facts) {
         for (label, _, value) in fields(info) {
             d.line(format_args!("\t\t\t{label}: {value}"));
         }
+    }
+}
+
+/// The section `All Volumes`, with details only.
+pub(super) fn all(d: &mut Describer<'_>, facts: &Facts) {
+    if facts.details {
+        describe::volumes::text(d, &of(facts));
+    }
+}
+
+/// The same for programs; none if there is nothing to say.
+pub(super) fn structured_all(facts: &Facts) -> Option<Value> {
+    let all = of(facts);
+    let wanted = facts.details && !all.is_empty();
+    wanted.then(|| describe::volumes::structured(&all))
+}
+
+fn of(facts: &Facts) -> Vec<Volume> {
+    match &facts.volumes {
+        File::Found(infos) => infos.iter().map(Volume::from).collect(),
+        _ => Vec::new(),
     }
 }
 
