@@ -500,3 +500,57 @@ async fn a_file_that_cannot_be_written_is_a_line_of_the_log() {
         .unwrap();
     assert!(!results.to_string().contains("volume info"), "{results}");
 }
+
+#[tokio::test]
+async fn finalizing_brings_the_file_up_to_date() {
+    let scene = Scene::new();
+    scene.available("default", json!({}));
+    let location = scene.get::<BackupStorageLocation>("default").await.unwrap();
+    let bucket = scene.ctx.bucket(&location).await.unwrap();
+    let open = |claim: &str, rest: Value| {
+        let mut row = json!({
+            "pvcName": claim, "pvcNamespace": "shop", "restoreMethod": "CSISnapshot",
+            "snapshotDataMoved": claim == "moved",
+        });
+        crate::scene::merge(&mut row, rest);
+        row
+    };
+    let kept = json!({"pvName": "pv-kept", "snapshotDataMoved": false, "kept": true});
+    let moving = json!({"snapshotDataMovementInfo": {
+        "dataMover": "velero", "uploaderType": "restic", "snapshotHandle": "k-1", "operationID": "dd-1",
+        "size": 0, "Phase": "InProgress",
+    }});
+    let rows = json!([open("csi", json!({})), open("moved", moving), kept]);
+    bucket.put_json(FILE, &rows).await.unwrap();
+    cluster(&scene);
+    let source = json!({"dataSource": {
+        "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "vs-1",
+    }});
+    for (name, more) in [("csi", source), ("moved", json!({}))] {
+        let (_, object) = claim(name, &format!("new-{name}"), more);
+        scene.server.load(&object).unwrap();
+    }
+    scene.load::<Backup>("b", json!({"spec": {"storageLocation": "default"}}));
+    scene.load::<Restore>(
+        "r",
+        json!({"spec": {"backupName": "b"}, "status": {"phase": "Finalizing"}}),
+    );
+    scene.start(restore::run);
+    eventually("the end of the restore", async || {
+        let status = scene.get::<Restore>("r").await.and_then(|r| r.status);
+        status.is_some_and(|status| status.phase == Some(RestorePhase::Completed))
+    })
+    .await;
+    let rows: Value = bucket.json(FILE).await.unwrap().unwrap();
+    let told = |at: usize| [&rows[at]["pvName"], &rows[at]["result"]].map(Value::to_string);
+    assert_eq!(told(0), [r#""new-csi""#, r#""succeeded""#]);
+    assert_eq!(rows[0]["csiSnapshotInfo"]["snapshotHandle"], "h-1");
+    assert_eq!(told(1), [r#""new-moved""#, r#""succeeded""#]);
+    let moved = &rows[1]["snapshotDataMovementInfo"];
+    assert_eq!(moved["size"], 42);
+    assert_eq!(moved["uploaderType"], "restic");
+    assert_eq!(
+        rows[2],
+        json!({"pvName": "pv-kept", "snapshotDataMoved": false, "kept": true})
+    );
+}
