@@ -342,7 +342,7 @@ async fn a_group_is_one_moment_and_its_members_live_on() {
     begin(&scene, json!({"volumeGroupSnapshotLabelKey": "app"})).await;
     becomes(&scene, BackupPhase::Completed).await;
     vanish(&driver).await;
-    assert_eq!(driver.groups().await, [json!(0); 0]);
+    assert!(driver.groups().await.is_empty());
     assert_eq!(driver.storage().len(), 2);
     for info in file(&scene, "volumeinfo").as_array().unwrap() {
         let info = &info["csiSnapshotInfo"];
