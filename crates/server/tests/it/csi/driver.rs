@@ -30,6 +30,11 @@ pub(super) fn kinds() -> Vec<Value> {
             true => format!("{singular}es"),
             false => format!("{singular}s"),
         };
+        // Whoever writes a status writes it alone where somebody here depends on that.
+        let subresources = match kind {
+            "VolumeGroupSnapshotContent" => json!({"status": {}}),
+            _ => json!({}),
+        };
         json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {
@@ -40,7 +45,7 @@ pub(super) fn kinds() -> Vec<Value> {
                 "group": group, "scope": scope,
                 "names": {"kind": kind, "listKind": format!("{kind}List"), "singular": singular, "plural": plural},
                 "versions": [{
-                    "name": version, "served": true, "storage": true,
+                    "name": version, "served": true, "storage": true, "subresources": subresources,
                     "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
                 }],
             },
@@ -310,7 +315,7 @@ impl State {
             "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
             "metadata": {
                 "namespace": metadata["namespace"], "name": format!("member-{claim}"),
-                "finalizers": ["snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection"],
+                "finalizers": [SNAPSHOT_FINALIZER, "snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection"],
                 "ownerReferences": [{
                     "apiVersion": group["apiVersion"], "kind": group["kind"], "name": metadata["name"], "uid": metadata["uid"],
                 }],
