@@ -2,6 +2,7 @@
 
 pub(crate) mod groups;
 pub(crate) mod handover;
+pub(crate) mod storage;
 
 use bowline_engine::csi::{self, GROUP, VERSION};
 use kube::{

@@ -1,7 +1,10 @@
 //! The end of a backup's live snapshots: the objects go, and what the driver has stays or goes with
 //! them. They are found by the uid of their backup, whoever made them. Can be repeated.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Duration,
+};
 
 use bowline_api::{
     files::BackupOperation,
@@ -15,12 +18,14 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::{
-    all_snapshots, content_of, contents, delete, groups, labelled, patch, snapshots, value,
+    all_snapshots, content_of, contents, delete, groups, labelled, patch, snapshots, storage, value,
 };
 use crate::{Context, Error, Result};
 
 /// Snapshots that are seen to at the same time.
 const PARALLEL: usize = 16;
+/// How long a driver may take to delete a snapshot that came to nothing.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Whose snapshots stay in the storage.
 #[derive(Debug, Clone, Copy)]
@@ -77,9 +82,8 @@ pub(crate) async fn clear(client: &Client, backup_uid: &str, stays: Stays<'_>) -
         }
         let of = &content["spec"]["volumeSnapshotRef"];
         let text = |key: &str| of[key].as_str().unwrap_or_default();
-        let policy = policy(stays.has(text("namespace"), text("name")));
-        set_policy(client, &content, policy).await?;
-        delete(&contents(client), &content).await?;
+        let stays = stays.has(text("namespace"), text("name"));
+        let_go(client, &content, stays).await?;
     }
     Ok(())
 }
@@ -108,12 +112,7 @@ async fn one(client: &Client, snapshot: &Value, stays: Stays<'_>) -> Result<()> 
         None => expected_content(client, snapshot).await?,
     };
     if let Some(content) = content {
-        // Whoever sees that it goes must know by then what is to become of the storage.
-        set_policy(client, &content, policy(stays)).await?;
-        crash::here("after snapshot policy");
-        if stays {
-            delete(&contents(client), &content).await?;
-        }
+        let_go(client, &content, stays).await?;
     }
     crash::here("before snapshot deletion");
     delete(&snapshots(client, &namespace), snapshot).await
@@ -130,19 +129,30 @@ async fn expected_content(client: &Client, snapshot: &Value) -> Result<Option<Va
     Ok(found.filter(|content| content["spec"]["volumeSnapshotRef"]["uid"] == uid))
 }
 
-fn policy(stays: bool) -> &'static str {
-    match stays {
+/// Removes a content, whatever becomes of its snapshot object.
+///
+/// Its driver's side waits for a mark that the snapshot goes. That is not always made: a member of a
+/// group has no class, and so nobody sees it out.
+async fn let_go(client: &Client, content: &Value, stays: bool) -> Result<()> {
+    // The driver's side leaves it to the group to delete what belongs to one, and that is gone.
+    let is_member = content["status"]["volumeGroupSnapshotHandle"].is_string();
+    if is_member && !stays {
+        let uid = content["metadata"]["labels"][label::BACKUP_UID].as_str();
+        let deleted = storage::delete(client, content, uid.unwrap_or_default(), LIMIT).await;
+        deleted.map_err(Error::Setup)?;
+    }
+    let policy = match stays || is_member {
         true => RETAIN,
         false => DELETE,
-    }
-}
-
-async fn set_policy(client: &Client, content: &Value, policy: &str) -> Result<()> {
-    if content["spec"]["deletionPolicy"] != policy {
-        let wanted = json!({"spec": {"deletionPolicy": policy}});
-        patch(&contents(client), &place(content).1, &wanted).await?;
-    }
-    Ok(())
+    };
+    // Whoever sees that it goes must know by then what is to become of the storage.
+    let wanted = json!({
+        "metadata": {"annotations": {annotation::SNAPSHOT_BEING_DELETED: "yes"}},
+        "spec": {"deletionPolicy": policy},
+    });
+    patch(&contents(client), &place(content).1, &wanted).await?;
+    crash::here("after snapshot policy");
+    delete(&contents(client), content).await
 }
 
 fn place(object: &Value) -> (String, String) {

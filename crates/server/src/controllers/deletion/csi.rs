@@ -1,25 +1,22 @@
 //! CSI snapshots of a backup. What is still in the cluster goes by itself; the others are in the archive
 //! alone, and each gets a content for a moment, with whose deletion its driver deletes the snapshot.
 
-use std::time::Duration;
-
 use bowline_api::{
     files::{BackupMethod, BackupVolumeInfo, backup_suffix},
     names::{FEATURE_CSI, label, label_value},
     v1::Backup,
 };
-use bowline_engine::csi::{self, temporary};
+use bowline_engine::csi;
 use bowline_vault::{Bucket, archive::read::Reader, bucket::backup_file};
 use futures::{StreamExt, stream};
-use kube::{ResourceExt, api::DynamicObject, api::PostParams, runtime::wait::await_condition};
+use kube::ResourceExt;
 use serde_json::Value;
 
 use crate::{
-    Context, Error, Result,
+    Context, Result,
     csi::{
-        contents, delete,
         handover::{self, Stays},
-        object, value,
+        storage,
     },
 };
 
@@ -50,9 +47,11 @@ pub(super) async fn snapshots(
     let limit = ctx.settings.resource_timeout;
     let uid = backup.uid().unwrap_or_default();
     let deleting = kept.into_iter().map(|content| {
-        let temporary = temporary::content(&content, &uid);
+        let uid = uid.clone();
         async move {
-            let why = one(ctx, temporary?, limit).await.err()?;
+            let why = storage::delete(&ctx.client, &content, &uid, limit)
+                .await
+                .err()?;
             let handle = csi::handle(&content).unwrap_or_default();
             let name = content["metadata"]["name"].as_str().unwrap_or_default();
             Some(format!(
@@ -118,42 +117,4 @@ async fn kept(
 
 fn has_snapshot(info: &BackupVolumeInfo) -> bool {
     info.backup_method == Some(BackupMethod::CsiSnapshot) && !info.snapshot_data_moved
-}
-
-/// Makes a content, deletes it, and waits until its driver has let it go.
-async fn one(ctx: &Context, temporary: Value, limit: Duration) -> Result<(), String> {
-    let api = contents(&ctx.client);
-    let wanted = object(temporary);
-    let name = wanted.name_any();
-    let live = match api.create(&PostParams::default(), &wanted).await {
-        Ok(live) => Some(live),
-        // One that was begun before.
-        Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            let found = api.get_opt(&name).await;
-            found.map_err(|error| Error::api(format!("read {name}"))(error).chain())?
-        }
-        Err(error) => return Err(Error::api(format!("create {name}"))(error).chain()),
-    };
-    let Some(live) = live.as_ref().map(value) else {
-        return Ok(());
-    };
-    delete(&api, &live).await.map_err(|error| error.chain())?;
-    let uid = live["metadata"]["uid"].as_str().map(str::to_owned);
-    let is_gone = |object: Option<&DynamicObject>| object.is_none_or(|o| o.uid() != uid);
-    let gone = tokio::time::timeout(limit, async {
-        // A watch may end early; the object has the last word.
-        while await_condition(api.clone(), &name, is_gone).await.is_err() {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-    });
-    if gone.await.is_ok() {
-        return Ok(());
-    }
-    let found = api.get_opt(&name).await.ok().flatten();
-    let wrong = found.as_ref().map(value);
-    let wrong = wrong.as_ref().and_then(csi::error).map(str::to_owned);
-    let wrong = wrong.map_or_else(String::new, |why| format!(": {why}"));
-    Err(format!(
-        "VolumeSnapshotContent {name} is still there after {limit:?}{wrong}"
-    ))
 }
