@@ -252,6 +252,8 @@ pub mod annotation {
     /// The snapshot controller's note on a VolumeSnapshotContent whose VolumeSnapshot is on its way out.
     pub const SNAPSHOT_BEING_DELETED: &str =
         "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
+    /// On a VolumeSnapshotContent: the handle of the group that it was taken with.
+    pub const MEMBER_OF_GROUP: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
     /// Marks the default VolumeSnapshotClass.
     pub const IS_DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
 }

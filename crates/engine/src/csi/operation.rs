@@ -56,19 +56,20 @@ pub enum State {
 #[must_use]
 pub fn state(snapshot: &Value, content: Option<&Value>) -> State {
     let ready = |object: &Value| object["status"]["readyToUse"] == true;
+    let content = content.filter(|_| bound_content(snapshot).is_some());
+    // The controller finds fault with members of groups, which have no class, whatever their contents
+    // are.
+    if content.is_some_and(ready) {
+        return State::Ready;
+    }
     if !ready(snapshot)
         && let Some(why) = error(snapshot)
     {
         // The controller tries again.
         return State::Going(Some(why.to_owned()));
     }
-    let content = content.filter(|_| bound_content(snapshot).is_some());
-    match content {
-        Some(content) if ready(content) => State::Ready,
-        Some(content) => match error(content) {
-            Some(why) => State::Failed(why.to_owned()),
-            None => State::Going(None),
-        },
+    match content.and_then(error) {
+        Some(why) => State::Failed(why.to_owned()),
         None => State::Going(None),
     }
 }
@@ -123,6 +124,11 @@ mod tests {
                 with(bound.clone(), wrong.clone()),
                 content(json!({})),
                 State::Going(Some("no room".to_owned())),
+            ),
+            (
+                with(bound.clone(), wrong.clone()),
+                content(ready.clone()),
+                State::Ready,
             ),
             (
                 with(with(bound, wrong)["status"].take(), ready.clone()),

@@ -1,15 +1,23 @@
 //! Volume group snapshots in the cluster. Their members outlive them: a group is an object only for as
 //! long as it takes to have them.
 
+use std::{collections::BTreeSet, time::Duration};
+
+use bowline_api::names::annotation;
 use bowline_engine::csi::group::{GROUP, VERSION};
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{delete, labelled, patch, value};
 use crate::{Error, Result};
+
+/// How long the members of a group that is removed are waited for, and how often they are looked for.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(500);
 
 fn kind(name: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, name))
@@ -30,13 +38,67 @@ pub(crate) fn classes(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &kind("VolumeGroupSnapshotClass"))
 }
 
-/// Removes the groups with these labels that somebody has left, with their members.
-pub(crate) async fn clear(client: &Client, labels: &str) -> Result<()> {
+/// Removes the groups with these labels that somebody has left. The contents of their members, which
+/// nobody else sees out, are in the list.
+pub(crate) async fn clear(client: &Client, labels: &str) -> Result<Vec<Value>> {
     let all = Api::all_with(client.clone(), &kind("VolumeGroupSnapshot"));
+    let mut handles = BTreeSet::new();
     for group in labelled(&all, labels).await? {
+        let group = settled(client, group).await?;
+        handles.extend(handle(client, &group).await?);
         remove(client, &group, bowline_engine::csi::DELETE).await?;
     }
-    Ok(())
+    if handles.is_empty() {
+        return Ok(Vec::new());
+    }
+    let members = super::contents(client).list(&ListParams::default()).await;
+    let members = members.map_err(Error::api("list VolumeSnapshotContents"))?;
+    let is_member = |content: &Value| {
+        let of = &content["metadata"]["annotations"][annotation::MEMBER_OF_GROUP];
+        of.as_str().is_some_and(|handle| handles.contains(handle))
+    };
+    Ok(members.items.iter().map(value).filter(is_member).collect())
+}
+
+/// A group as it is when its members are all there: whoever removes it earlier races with whoever makes
+/// them. One that does not get so far is taken as it is.
+async fn settled(client: &Client, group: Value) -> Result<Value> {
+    let text = |key: &str| group["metadata"][key].as_str().unwrap_or_default();
+    let (namespace, name) = (text("namespace"), text("name"));
+    let api = groups(client, namespace);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let found = api.get_opt(name).await;
+        let found = found.map_err(Error::api(format!("read VolumeGroupSnapshot {name}")))?;
+        let Some(found) = found.as_ref().map(value) else {
+            return Ok(group);
+        };
+        let status = &found["status"];
+        let is_settled = status["readyToUse"] == true
+            || status["error"].is_object()
+            || found["metadata"]["deletionTimestamp"].is_string();
+        if is_settled || Instant::now() >= until {
+            return Ok(found);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What the driver calls a group, if it has it.
+async fn handle(client: &Client, group: &Value) -> Result<Option<String>> {
+    let bound = &group["status"]["boundVolumeGroupSnapshotContentName"];
+    let Some(name) = bound.as_str() else {
+        return Ok(None);
+    };
+    let found = contents(client).get_opt(name).await;
+    let found = found.map_err(Error::api(format!(
+        "read VolumeGroupSnapshotContent {name}"
+    )))?;
+    let handle = found.as_ref().map(value).and_then(|content| {
+        let handle = content["status"]["volumeGroupSnapshotHandle"].as_str();
+        handle.map(str::to_owned)
+    });
+    Ok(handle)
 }
 
 /// Removes a group; the policy says what becomes of what the driver has.

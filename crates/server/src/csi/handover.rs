@@ -59,7 +59,7 @@ pub(crate) async fn clear(client: &Client, backup_uid: &str, stays: Stays<'_>) -
         return Ok(());
     }
     let labels = format!("{}={backup_uid}", label::BACKUP_UID);
-    groups::clear(client, &labels).await?;
+    let members = groups::clear(client, &labels).await?;
     let live = live(client, &labels).await?;
     let bound: BTreeSet<String> = live
         .iter()
@@ -71,6 +71,11 @@ pub(crate) async fn clear(client: &Client, backup_uid: &str, stays: Stays<'_>) -
             one(client, &snapshot, stays).await
         })
         .await?;
+    for content in members {
+        if !bound.contains(&place(&content).1) {
+            let_go(client, &content, false).await?;
+        }
+    }
     // A content whose snapshot is gone already.
     for content in labelled(&contents(client), &labels).await? {
         if is_restored(&content) {
@@ -121,12 +126,16 @@ async fn one(client: &Client, snapshot: &Value, stays: Stays<'_>) -> Result<()> 
 /// The content that the snapshot controller makes for a snapshot which does not know it yet.
 async fn expected_content(client: &Client, snapshot: &Value) -> Result<Option<Value>> {
     let uid = snapshot["metadata"]["uid"].as_str().unwrap_or_default();
-    let found = contents(client)
-        .get_opt(&format!("snapcontent-{uid}"))
-        .await;
+    let (namespace, name) = place(snapshot);
+    // Members of groups have names of their own.
+    let id = name.strip_prefix("snapshot-").unwrap_or(uid);
+    let found = contents(client).get_opt(&format!("snapcontent-{id}")).await;
     let found = found.map_err(Error::api("read the content of a VolumeSnapshot"))?;
-    let found = found.as_ref().map(value);
-    Ok(found.filter(|content| content["spec"]["volumeSnapshotRef"]["uid"] == uid))
+    Ok(found.as_ref().map(value).filter(|content| {
+        let of = &content["spec"]["volumeSnapshotRef"];
+        let is_free = of["uid"].as_str().is_none_or(str::is_empty);
+        of["uid"] == uid || is_free && of["namespace"] == *namespace && of["name"] == *name
+    }))
 }
 
 /// Removes a content, whatever becomes of its snapshot object.

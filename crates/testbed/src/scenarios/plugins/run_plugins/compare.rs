@@ -39,35 +39,35 @@ const NOT_OURS: &[(&str, &str)] = &[
     ("velero.io/dataupload", "data of snapshots is not moved"),
     (
         "velero.io/csi-pvc-backupper",
-        "snapshots of CSI are not taken",
+        "CSI is off; its snapshots are compared by csi-both-ways",
     ),
     (
         "velero.io/csi-volumesnapshot-backupper",
-        "snapshots of CSI are not taken",
+        "CSI is off; its snapshots are compared by csi-both-ways",
     ),
     (
         "velero.io/csi-volumesnapshotcontent-backupper",
-        "snapshots of CSI are not taken",
+        "CSI is off; its snapshots are compared by csi-both-ways",
     ),
     (
         "velero.io/csi-volumesnapshotclass-backupper",
-        "snapshots of CSI are not taken",
+        "CSI is off; its snapshots are compared by csi-both-ways",
     ),
     (
         "velero.io/csi-pvc-restorer",
-        "snapshots of CSI are not restored",
+        "CSI is off; its snapshots are compared by csi-both-ways",
     ),
     (
         "velero.io/csi-volumesnapshot-restorer",
-        "snapshots of CSI are not restored",
+        "CSI is off; its snapshots are compared by csi-both-ways",
     ),
     (
         "velero.io/csi-volumesnapshotcontent-restorer",
-        "snapshots of CSI are not restored",
+        "CSI is off; its snapshots are compared by csi-both-ways",
     ),
     (
         "velero.io/csi-volumesnapshotclass-restorer",
-        "snapshots of CSI are not restored",
+        "CSI is off; its snapshots are compared by csi-both-ways",
     ),
 ];
 
