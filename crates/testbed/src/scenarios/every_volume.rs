@@ -235,7 +235,7 @@ async fn shell(scene: &Scene, namespace: &str, script: &str) -> anyhow::Result<S
 /// The sums of all files that are to come back.
 async fn sums(scene: &Scene, namespace: &str) -> anyhow::Result<String> {
     let script = format!(
-        "cd / && find {} -type f ! -path '*/.velero/*' -print0 | xargs -0 sha256sum | sort",
+        "cd / && find {} -type f ! -path '*/.velero/*' -print0 | xargs -0 sha256sum | sort | tee /tmp/sums | sha256sum; wc -l </tmp/sums",
         KEPT.join(" ")
     );
     shell(scene, namespace, &script).await

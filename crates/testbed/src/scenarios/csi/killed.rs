@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, ensure};
 use bowline_api::{
-    names::{DEFAULT_NAMESPACE, label},
+    names::DEFAULT_NAMESPACE,
     v1::{Backup, BackupPhase},
 };
 use kube::{Api, ResourceExt, api::ListParams};
@@ -26,10 +26,9 @@ use crate::{
 };
 
 /// Where it dies, from the first object to the last.
-const PLACES: [&str; 9] = [
+const PLACES: [&str; 8] = [
     "before VolumeSnapshot",
     "after VolumeSnapshot",
-    "after VolumeGroupSnapshot",
     "before patch WaitingForPluginOperations",
     "after patch WaitingForPluginOperations",
     "before patch Finalizing",
@@ -37,13 +36,7 @@ const PLACES: [&str; 9] = [
     "after snapshot policy",
     "before snapshot deletion",
 ];
-/// Two alone and two of a group.
-const CLAIMS: [(&str, Option<&str>); 4] = [
-    ("one", None),
-    ("two", None),
-    ("left", Some("pair")),
-    ("right", Some("pair")),
-];
+const CLAIMS: [&str; 4] = ["one", "two", "three", "four"];
 const FLAGS: [&str; 1] = ["--features=EnableCSI"];
 const SOON: Duration = Duration::from_secs(120);
 /// Long enough to be seen in the middle.
@@ -110,15 +103,9 @@ pub(in super::super) async fn in_the_middle(scene: &Scene) -> anyhow::Result<Str
 
 impl Story<'_> {
     async fn fill(&self) -> anyhow::Result<()> {
-        let claims = CLAIMS.map(|(name, group)| {
-            let mut claim = objects::claim(&self.namespace, name, Kind::Files, "1Mi");
-            if let Some(group) = group {
-                claim["metadata"]["labels"] = json!({ label::VOLUME_GROUP: group });
-            }
-            claim
-        });
+        let claims = CLAIMS.map(|name| objects::claim(&self.namespace, name, Kind::Files, "1Mi"));
         self.scene.apply(&claims).await?;
-        for (name, _) in CLAIMS {
+        for name in CLAIMS {
             self.csi.bound(&self.namespace, name).await?;
         }
         Ok(())
