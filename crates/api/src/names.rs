@@ -252,6 +252,17 @@ pub mod annotation {
     /// The snapshot controller's note on a VolumeSnapshotContent whose VolumeSnapshot is on its way out.
     pub const SNAPSHOT_BEING_DELETED: &str =
         "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
+    /// By what a driver deletes: on the content of a snapshot, and on that of a group.
+    pub const GROUP_DELETION_SECRET: [(&str, &str); 2] = [
+        (
+            "snapshot.storage.kubernetes.io/deletion-secret-name",
+            "groupsnapshot.storage.kubernetes.io/deletion-secret-name",
+        ),
+        (
+            "snapshot.storage.kubernetes.io/deletion-secret-namespace",
+            "groupsnapshot.storage.kubernetes.io/deletion-secret-namespace",
+        ),
+    ];
     /// On a VolumeSnapshotContent: the handle of the group that it was taken with.
     pub const MEMBER_OF_GROUP: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
     /// Marks the default VolumeSnapshotClass.
@@ -296,6 +307,9 @@ pub mod finalizer {
     pub const POD_VOLUME: &str = "velero.io/pod-volume-finalizer";
     /// On DataUpload and DataDownload, until their last phase.
     pub const DATA_UPLOAD_DOWNLOAD: &str = "velero.io/data-upload-download-finalizer";
+    /// Of the content of a group of snapshots.
+    pub const GROUP_SNAPSHOT_CONTENT: &str =
+        "groupsnapshot.storage.kubernetes.io/volumegroupsnapshotcontent-bound-protection";
     /// The snapshot controller's, on a VolumeSnapshotContent until its snapshot is seen to.
     pub const SNAPSHOT_CONTENT: &str =
         "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";

@@ -3,7 +3,7 @@
 use bowline_api::names::{annotation, finalizer};
 use serde_json::{Value, json};
 
-use super::{DELETE, GROUP, VERSION, derived_name, handle};
+use super::{DELETE, GROUP, VERSION, derived_name, group, handle};
 use crate::action::text;
 
 /// The content for a snapshot of a content in an archive; none if that had no snapshot. Always the same
@@ -47,6 +47,51 @@ pub fn content(kept: &Value, backup_uid: &str) -> Option<Value> {
             "finalizers": [finalizer::SNAPSHOT_CONTENT],
         },
         "spec": spec,
+    }))
+}
+
+/// The content for all snapshots of a group, by contents in an archive; none if they had none. What was
+/// taken together is deleted together.
+#[must_use]
+pub fn group(handle: &str, members: &[&Value], backup_uid: &str) -> Option<Value> {
+    let first = members.first()?;
+    let handles: Vec<&str> = members
+        .iter()
+        .filter_map(|kept| super::handle(kept))
+        .collect();
+    if handles.is_empty() {
+        return None;
+    }
+    let id = uuid(&derived_name(backup_uid, handle));
+    let mut annotations = serde_json::Map::new();
+    for (member, group) in annotation::GROUP_DELETION_SECRET {
+        if let Some(value) = first["metadata"]["annotations"].get(member) {
+            annotations.insert(group.to_owned(), value.clone());
+        }
+    }
+    Some(json!({
+        "apiVersion": format!("{}/{}", group::GROUP, group::VERSION),
+        "kind": "VolumeGroupSnapshotContent",
+        "metadata": {
+            "name": format!("vgsc-{id}"),
+            "labels": first["metadata"]["labels"],
+            "annotations": annotations,
+            "finalizers": [finalizer::GROUP_SNAPSHOT_CONTENT],
+        },
+        "spec": {
+            "driver": first["spec"]["driver"],
+            "deletionPolicy": DELETE,
+            "source": {"groupSnapshotHandles": {
+                "volumeGroupSnapshotHandle": handle,
+                "volumeSnapshotHandles": handles,
+            }},
+            "volumeGroupSnapshotRef": {
+                "apiVersion": format!("{}/{}", group::GROUP, group::VERSION),
+                "kind": "VolumeGroupSnapshot",
+                "namespace": format!("ns-{id}"),
+                "name": format!("name-{id}"),
+            },
+        },
     }))
 }
 
@@ -104,5 +149,37 @@ mod tests {
             json!(["snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"])
         );
         assert_eq!(content(&json!({"status": {}}), "b"), None);
+    }
+
+    #[test]
+    fn a_group_goes_with_all_its_snapshots() {
+        let member = |handle: &str| {
+            json!({
+                "metadata": {"name": handle, "labels": {"velero.io/backup-name": "b"}, "annotations": {
+                    "snapshot.storage.kubernetes.io/deletion-secret-name": "s",
+                    "snapshot.storage.kubernetes.io/deletion-secret-namespace": "n",
+                }},
+                "spec": {"driver": "d"},
+                "status": {"snapshotHandle": handle, "volumeGroupSnapshotHandle": "g"},
+            })
+        };
+        let members = [member("h1"), member("h2")];
+        let members: Vec<&Value> = members.iter().collect();
+        let made = group("g", &members, "uid").unwrap();
+        assert_eq!(
+            made["spec"]["source"]["groupSnapshotHandles"],
+            json!({"volumeGroupSnapshotHandle": "g", "volumeSnapshotHandles": ["h1", "h2"]})
+        );
+        assert_eq!(made["spec"]["deletionPolicy"], "Delete");
+        assert_eq!(made["spec"]["volumeGroupSnapshotRef"]["uid"], Value::Null);
+        assert_eq!(
+            made["metadata"]["annotations"],
+            json!({
+                "groupsnapshot.storage.kubernetes.io/deletion-secret-name": "s",
+                "groupsnapshot.storage.kubernetes.io/deletion-secret-namespace": "n",
+            })
+        );
+        assert_eq!(group("g", &members, "uid"), Some(made));
+        assert_eq!(group("g", &[&json!({})], "uid"), None);
     }
 }

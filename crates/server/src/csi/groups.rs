@@ -4,7 +4,10 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bowline_api::names::annotation;
-use bowline_engine::csi::group::{GROUP, VERSION};
+use bowline_engine::csi::{
+    group::{GROUP, VERSION},
+    group_handle,
+};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
@@ -48,16 +51,27 @@ pub(crate) async fn clear(client: &Client, labels: &str) -> Result<Vec<Value>> {
         handles.extend(handle(client, &group).await?);
         remove(client, &group, bowline_engine::csi::DELETE).await?;
     }
-    if handles.is_empty() {
-        return Ok(Vec::new());
+    match handles.is_empty() {
+        true => Ok(Vec::new()),
+        false => members(client, |handle| handles.contains(handle)).await,
     }
-    let members = super::contents(client).list(&ListParams::default()).await;
-    let members = members.map_err(Error::api("list VolumeSnapshotContents"))?;
+}
+
+/// Contents of groups that the driver calls so.
+async fn members(client: &Client, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<Value>> {
+    let all = super::contents(client).list(&ListParams::default()).await;
+    let all = all.map_err(Error::api("list VolumeSnapshotContents"))?;
     let is_member = |content: &Value| {
         let of = &content["metadata"]["annotations"][annotation::MEMBER_OF_GROUP];
-        of.as_str().is_some_and(|handle| handles.contains(handle))
+        of.as_str().is_some_and(&is_wanted)
     };
-    Ok(members.items.iter().map(value).filter(is_member).collect())
+    Ok(all.items.iter().map(value).filter(is_member).collect())
+}
+
+/// A member of a group and all others that are left of it.
+pub(crate) async fn members_with(client: &Client, content: &Value) -> Result<Vec<Value>> {
+    let of = group_handle(content).unwrap_or_default();
+    members(client, |handle| handle == of).await
 }
 
 /// A group as it is when its members are all there: whoever removes it earlier races with whoever makes

@@ -144,11 +144,14 @@ async fn expected_content(client: &Client, snapshot: &Value) -> Result<Option<Va
 /// group has no class, and so nobody sees it out.
 async fn let_go(client: &Client, content: &Value, stays: bool) -> Result<()> {
     // The driver's side leaves it to the group to delete what belongs to one, and that is gone.
-    let is_member = content["status"]["volumeGroupSnapshotHandle"].is_string();
+    let is_member = bowline_engine::csi::group_handle(content).is_some();
     if is_member && !stays {
+        let members = groups::members_with(client, content).await?;
         let uid = content["metadata"]["labels"][label::BACKUP_UID].as_str();
-        let deleted = storage::delete(client, content, uid.unwrap_or_default(), LIMIT).await;
-        deleted.map_err(Error::Setup)?;
+        let failed = storage::delete(client, &members, uid.unwrap_or_default(), LIMIT).await;
+        if let Some(why) = failed.into_iter().next() {
+            return Err(Error::Setup(why));
+        }
     }
     let policy = match stays || is_member {
         true => RETAIN,

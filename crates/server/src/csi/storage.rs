@@ -1,33 +1,67 @@
-//! What a driver keeps for a content: it goes when a content that was made for nothing else goes.
+//! What a driver keeps for contents: it goes when a content that was made for nothing else goes. What
+//! was taken as a group goes as a group: no driver has to delete a member alone.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use bowline_engine::csi::{self, temporary};
+use futures::{StreamExt, stream};
 use kube::{
-    Client, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DynamicObject, PostParams},
     runtime::wait::await_condition,
 };
 use serde_json::Value;
 
-use super::{contents, object, value};
+use super::{contents, groups, object, value};
 use crate::Error;
 
-/// Deletes the snapshot of a content, if it had one: makes another content of it, deletes that, and
-/// waits until its driver has let it go.
-///
-/// # Errors
-/// Why it is not known to be gone.
+/// Snapshots that are deleted at the same time.
+const PARALLEL: usize = 16;
+
+/// Deletes the snapshots of contents, where they had any; says which are not known to be gone, and why.
 pub(crate) async fn delete(
     client: &Client,
-    content: &Value,
+    of: &[Value],
     backup_uid: &str,
     limit: Duration,
-) -> Result<(), String> {
-    let Some(temporary) = temporary::content(content, backup_uid) else {
-        return Ok(());
-    };
-    let api = contents(client);
+) -> Vec<String> {
+    let mut together: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    let mut work = Vec::new();
+    for content in of {
+        match csi::group_handle(content) {
+            Some(group) => together.entry(group).or_default().push(content),
+            None => {
+                let temporary = temporary::content(content, backup_uid);
+                work.extend(temporary.map(|made| (contents(client), made, vec![named(content)])));
+            }
+        }
+    }
+    for (group, members) in together {
+        let temporary = temporary::group(group, &members, backup_uid);
+        let names = members.into_iter().map(named).collect();
+        work.extend(temporary.map(|made| (groups::contents(client), made, names)));
+    }
+    let deleting = work.into_iter().map(|(api, temporary, of)| async move {
+        let why = one(api, temporary, limit).await.err()?;
+        let failed = of
+            .into_iter()
+            .map(|name| format!("error deleting {name}: {why}"));
+        Some(failed.collect::<Vec<_>>())
+    });
+    let failed: Vec<Option<Vec<String>>> =
+        stream::iter(deleting).buffered(PARALLEL).collect().await;
+    failed.into_iter().flatten().flatten().collect()
+}
+
+/// What a snapshot is called in a complaint.
+fn named(content: &Value) -> String {
+    let handle = csi::handle(content).unwrap_or_default();
+    let name = content["metadata"]["name"].as_str().unwrap_or_default();
+    format!("CSI snapshot {handle} of VolumeSnapshotContent {name}")
+}
+
+/// Makes a content, deletes it, and waits until its driver has let it go.
+async fn one(api: Api<DynamicObject>, temporary: Value, limit: Duration) -> Result<(), String> {
     let wanted = object(temporary);
     let name = wanted.name_any();
     let live = match api.create(&PostParams::default(), &wanted).await {
@@ -42,6 +76,14 @@ pub(crate) async fn delete(
     let Some(live) = live.as_ref().map(value) else {
         return Ok(());
     };
+    let known = tokio::time::timeout(limit, async {
+        while await_condition(api.clone(), &name, is_known).await.is_err() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    });
+    if known.await.is_err() {
+        return Err(format!("nobody looked at {name} within {limit:?}"));
+    }
     super::delete(&api, &live)
         .await
         .map_err(|error| error.chain())?;
@@ -63,4 +105,16 @@ pub(crate) async fn delete(
     Err(format!(
         "VolumeSnapshotContent {name} is still there after {limit:?}{wrong}"
     ))
+}
+
+/// The driver's side has looked at it, or it goes already. What goes before that takes nothing along.
+fn is_known(found: Option<&DynamicObject>) -> bool {
+    found.is_none_or(|found| {
+        let status = &found.data["status"];
+        let has = |key: &str| !status[key].is_null();
+        found.metadata.deletion_timestamp.is_some()
+            || has("snapshotHandle")
+            || has("volumeGroupSnapshotHandle")
+            || has("error")
+    })
 }

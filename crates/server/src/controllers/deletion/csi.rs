@@ -8,7 +8,6 @@ use bowline_api::{
 };
 use bowline_engine::csi;
 use bowline_vault::{Bucket, archive::read::Reader, bucket::backup_file};
-use futures::{StreamExt, stream};
 use kube::ResourceExt;
 use serde_json::Value;
 
@@ -19,9 +18,6 @@ use crate::{
         storage,
     },
 };
-
-/// Snapshots that are deleted at the same time.
-const PARALLEL: usize = 16;
 
 /// Deletes all of them. What stays is in the list.
 pub(super) async fn snapshots(
@@ -46,21 +42,7 @@ pub(super) async fn snapshots(
     };
     let limit = ctx.settings.resource_timeout;
     let uid = backup.uid().unwrap_or_default();
-    let deleting = kept.into_iter().map(|content| {
-        let uid = uid.clone();
-        async move {
-            let why = storage::delete(&ctx.client, &content, &uid, limit)
-                .await
-                .err()?;
-            let handle = csi::handle(&content).unwrap_or_default();
-            let name = content["metadata"]["name"].as_str().unwrap_or_default();
-            Some(format!(
-                "error deleting CSI snapshot {handle} of VolumeSnapshotContent {name}: {why}"
-            ))
-        }
-    });
-    let errors: Vec<Option<String>> = stream::iter(deleting).buffered(PARALLEL).collect().await;
-    Ok(errors.into_iter().flatten().collect())
+    Ok(storage::delete(&ctx.client, &kept, &uid, limit).await)
 }
 
 /// The contents in the archive that this backup has taken.

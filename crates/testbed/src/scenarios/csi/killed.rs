@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, ensure};
 use bowline_api::{
-    names::DEFAULT_NAMESPACE,
+    names::{DEFAULT_NAMESPACE, label},
     v1::{Backup, BackupPhase},
 };
 use kube::{Api, ResourceExt, api::ListParams};
@@ -26,9 +26,10 @@ use crate::{
 };
 
 /// Where it dies, from the first object to the last.
-const PLACES: [&str; 8] = [
+const PLACES: [&str; 9] = [
     "before VolumeSnapshot",
     "after VolumeSnapshot",
+    "after VolumeGroupSnapshot",
     "before patch WaitingForPluginOperations",
     "after patch WaitingForPluginOperations",
     "before patch Finalizing",
@@ -36,7 +37,13 @@ const PLACES: [&str; 8] = [
     "after snapshot policy",
     "before snapshot deletion",
 ];
-const CLAIMS: [&str; 4] = ["one", "two", "three", "four"];
+/// Two alone and two of a group.
+const CLAIMS: [(&str, Option<&str>); 4] = [
+    ("one", None),
+    ("two", None),
+    ("left", Some("pair")),
+    ("right", Some("pair")),
+];
 const FLAGS: [&str; 1] = ["--features=EnableCSI"];
 const SOON: Duration = Duration::from_secs(120);
 /// Long enough to be seen in the middle.
@@ -103,9 +110,15 @@ pub(in super::super) async fn in_the_middle(scene: &Scene) -> anyhow::Result<Str
 
 impl Story<'_> {
     async fn fill(&self) -> anyhow::Result<()> {
-        let claims = CLAIMS.map(|name| objects::claim(&self.namespace, name, Kind::Files, "1Mi"));
+        let claims = CLAIMS.map(|(name, group)| {
+            let mut claim = objects::claim(&self.namespace, name, Kind::Files, "1Mi");
+            if let Some(group) = group {
+                claim["metadata"]["labels"] = json!({ label::VOLUME_GROUP: group });
+            }
+            claim
+        });
         self.scene.apply(&claims).await?;
-        for name in CLAIMS {
+        for (name, _) in CLAIMS {
             self.csi.bound(&self.namespace, name).await?;
         }
         Ok(())
