@@ -237,7 +237,11 @@ impl Story<'_> {
         let failed = found.iter().find(|object| object.spec.backup == name);
         let status = failed.and_then(|object| object.status.clone());
         let message = status.and_then(|status| status.message).unwrap_or_default();
-        ensure!(message.contains("is gone"), "it says {message:?}");
+        // In a call, or before it could be asked again.
+        ensure!(
+            message.contains("it was killed by signal 9"),
+            "it says {message:?}"
+        );
         Ok(())
     }
 
