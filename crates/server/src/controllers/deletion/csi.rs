@@ -1,6 +1,8 @@
 //! CSI snapshots of a backup. What is still in the cluster goes by itself; the others are in the archive
 //! alone, and each gets a content for a moment, with whose deletion its driver deletes the snapshot.
 
+use std::collections::BTreeSet;
+
 use bowline_api::{
     files::{BackupMethod, BackupVolumeInfo, backup_suffix},
     names::{FEATURE_CSI, label, label_value},
@@ -55,11 +57,19 @@ async fn kept(
     let has_feature = ctx.settings.has_feature(FEATURE_CSI);
     let key = backup_file(&name, backup_suffix::VOLUME_INFO);
     let infos = bucket.json::<Option<Vec<BackupVolumeInfo>>>(&key).await?;
-    let is_needed = match infos.flatten() {
+    let infos = infos.flatten();
+    let is_needed = match &infos {
         Some(infos) => infos.iter().any(has_snapshot),
         // An old one does not say.
         None => has_feature,
     };
+    // A content that was copied before it had its label is known by the volume that it is of.
+    let named: BTreeSet<String> = infos
+        .into_iter()
+        .flatten()
+        .filter(has_snapshot)
+        .filter_map(|info| Some(info.csi_snapshot_info?.vsc_name))
+        .collect();
     if !is_needed {
         return Ok(Vec::new());
     }
@@ -90,7 +100,9 @@ async fn kept(
                 key: item.path.clone(),
                 reason: e.to_string(),
             })?;
-        if content["metadata"]["labels"][label::BACKUP_NAME] == label_value(&name) {
+        let is_labelled = content["metadata"]["labels"][label::BACKUP_NAME] == label_value(&name);
+        let own = content["metadata"]["name"].as_str();
+        if is_labelled || own.is_some_and(|own| named.contains(own)) {
             found.push(content);
         }
     }
