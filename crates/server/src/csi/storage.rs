@@ -82,7 +82,9 @@ async fn one(api: Api<DynamicObject>, temporary: Value, limit: Duration) -> Resu
         }
     });
     if known.await.is_err() {
-        return Err(format!("nobody looked at {name} within {limit:?}"));
+        return Err(format!(
+            "nobody looked at {name} within {limit:?}: does the driver's csi-snapshotter run?"
+        ));
     }
     super::delete(&api, &live)
         .await
