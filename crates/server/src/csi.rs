@@ -4,17 +4,23 @@ pub(crate) mod groups;
 pub(crate) mod handover;
 pub(crate) mod storage;
 
+use std::time::Duration;
+
 use bowline_engine::csi::{self, GROUP, VERSION};
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt,
     api::{
         ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
         Preconditions,
     },
+    runtime::wait::await_condition,
 };
 use serde_json::Value;
 
 use crate::{Error, Result};
+
+/// A watch that failed is begun again after this.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A kind of this group.
 fn kind(name: &str) -> ApiResource {
@@ -102,4 +108,28 @@ pub(crate) async fn delete(api: &Api<DynamicObject>, object: &Value) -> Result<(
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
         Err(error) => Err(Error::api(format!("delete {name}"))(error)),
     }
+}
+
+/// Waits until this very object is gone; false when it is not within the limit.
+pub(crate) async fn gone(api: &Api<DynamicObject>, object: &Value, limit: Duration) -> bool {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let uid = object["metadata"]["uid"].as_str();
+    let is_gone = |found: Option<&DynamicObject>| found.is_none_or(|o| o.uid().as_deref() != uid);
+    become_so(api, name, limit, is_gone).await
+}
+
+/// Waits until something is so; false when it is not within the limit.
+async fn become_so(
+    api: &Api<DynamicObject>,
+    name: &str,
+    limit: Duration,
+    is_so: impl Fn(Option<&DynamicObject>) -> bool,
+) -> bool {
+    let waiting = tokio::time::timeout(limit, async {
+        // A watch may end early; the object has the last word.
+        while await_condition(api.clone(), name, &is_so).await.is_err() {
+            tokio::time::sleep(AGAIN).await;
+        }
+    });
+    waiting.await.is_ok()
 }

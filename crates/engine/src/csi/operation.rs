@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{bound_content, error};
+use super::{bound_content, error, group_handle};
 
 /// The action whose operations these are.
 pub const ACTION: &str = "velero.io/csi-volumesnapshot-backupper";
@@ -59,7 +59,8 @@ pub fn state(snapshot: &Value, content: Option<&Value>) -> State {
     let content = content.filter(|_| bound_content(snapshot).is_some());
     // The controller finds fault with members of groups, which have no class, whatever their contents
     // are.
-    if content.is_some_and(ready) {
+    let is_member = content.and_then(group_handle).is_some();
+    if content.is_some_and(ready) && (is_member || ready(snapshot)) {
         return State::Ready;
     }
     if !ready(snapshot)
@@ -110,11 +111,18 @@ mod tests {
         let snapshot = with(bound.clone(), json!({}));
         let content = |status: Value| Some(json!({"status": status}));
         let ready = json!({"readyToUse": true});
+        let member = json!({"readyToUse": true, "volumeGroupSnapshotHandle": "g"});
         for (snapshot, content, expected) in [
             (json!({}), None, State::Going(None)),
             (json!({}), content(ready.clone()), State::Going(None)),
             (snapshot.clone(), content(json!({})), State::Going(None)),
-            (snapshot.clone(), content(ready.clone()), State::Ready),
+            (snapshot.clone(), content(ready.clone()), State::Going(None)),
+            (snapshot.clone(), content(member.clone()), State::Ready),
+            (
+                with(bound.clone(), ready.clone()),
+                content(ready.clone()),
+                State::Ready,
+            ),
             (
                 snapshot.clone(),
                 content(wrong.clone()),
@@ -128,6 +136,11 @@ mod tests {
             (
                 with(bound.clone(), wrong.clone()),
                 content(ready.clone()),
+                State::Going(Some("no room".to_owned())),
+            ),
+            (
+                with(bound.clone(), wrong.clone()),
+                content(member),
                 State::Ready,
             ),
             (

@@ -11,21 +11,25 @@ use bowline_api::{
     names::{annotation, label},
     v1::{Backup, BackupPhase},
 };
-use bowline_engine::csi::{DELETE, RETAIN, operation};
+use bowline_engine::csi::{self, DELETE, RETAIN, operation};
 use bowline_vault::crash;
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::{
-    all_snapshots, content_of, contents, delete, groups, labelled, patch, snapshots, storage, value,
+    all_snapshots, content_of, contents, delete, gone, groups, labelled, patch, snapshots, storage,
+    value,
 };
 use crate::{Context, Error, Result};
 
 /// Snapshots that are seen to at the same time.
-const PARALLEL: usize = 16;
-/// How long a driver may take to delete a snapshot that came to nothing.
+const PARALLEL: usize = 64;
+/// How long a driver may take to delete a snapshot that came to nothing, and the snapshot controller to
+/// let go of one that stays.
 const LIMIT: Duration = Duration::from_secs(120);
+/// How long the controller may take when nothing depends on it.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whose snapshots stay in the storage.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +67,7 @@ pub(crate) async fn clear(client: &Client, backup_uid: &str, stays: Stays<'_>) -
     let live = live(client, &labels).await?;
     let bound: BTreeSet<String> = live
         .iter()
-        .filter_map(|snapshot| bowline_engine::csi::bound_content(snapshot).map(str::to_owned))
+        .filter_map(|snapshot| csi::bound_content(snapshot).map(str::to_owned))
         .collect();
     stream::iter(live)
         .map(Ok)
@@ -109,18 +113,56 @@ pub(crate) async fn discard(client: &Client, snapshot: &Value) -> Result<()> {
     one(client, snapshot, Stays::None).await
 }
 
+/// The VolumeSnapshot goes before its content: one that misses its content gets another, made of the
+/// same snapshot in the storage, which then goes with that.
 async fn one(client: &Client, snapshot: &Value, stays: Stays<'_>) -> Result<()> {
     let (namespace, name) = place(snapshot);
     let stays = stays.has(&namespace, &name);
-    let content = match content_of(client, snapshot).await? {
-        Some(content) => Some(content),
-        None => expected_content(client, snapshot).await?,
-    };
-    if let Some(content) = content {
-        let_go(client, &content, stays).await?;
+    if let Some(content) = content(client, snapshot).await? {
+        // The label finds it when the snapshot is gone.
+        let uid = &snapshot["metadata"]["labels"][label::BACKUP_UID];
+        let wanted = json!({
+            "metadata": {"labels": {label::BACKUP_UID: uid}},
+            "spec": {"deletionPolicy": policy(&content, stays)},
+        });
+        patch(&contents(client), &place(&content).1, &wanted).await?;
     }
-    crash::here("before snapshot deletion");
-    delete(&snapshots(client, &namespace), snapshot).await
+    crash::here("after snapshot policy");
+    let api = snapshots(client, &namespace);
+    delete(&api, snapshot).await?;
+    crash::here("after snapshot deletion");
+    let patience = match stays {
+        true => LIMIT,
+        false => PATIENCE,
+    };
+    if !gone(&api, snapshot, patience).await {
+        tracing::warn!(
+            namespace,
+            name,
+            "VolumeSnapshot is still there after {patience:?}: does the snapshot controller run?"
+        );
+    }
+    match content(client, snapshot).await? {
+        Some(content) => let_go(client, &content, stays).await,
+        None => Ok(()),
+    }
+}
+
+/// What becomes of the storage when a content goes.
+fn policy(content: &Value, stays: bool) -> &'static str {
+    // The driver's side leaves it to the group to delete what belongs to one.
+    match stays || csi::group_handle(content).is_some() {
+        true => RETAIN,
+        false => DELETE,
+    }
+}
+
+/// The content of a snapshot, if it is there.
+async fn content(client: &Client, snapshot: &Value) -> Result<Option<Value>> {
+    match content_of(client, snapshot).await? {
+        Some(content) => Ok(Some(content)),
+        None => expected_content(client, snapshot).await,
+    }
 }
 
 /// The content that the snapshot controller makes for a snapshot which does not know it yet.
@@ -138,14 +180,13 @@ async fn expected_content(client: &Client, snapshot: &Value) -> Result<Option<Va
     }))
 }
 
-/// Removes a content, whatever becomes of its snapshot object.
+/// Removes a content whose snapshot object is gone.
 ///
 /// Its driver's side waits for a mark that the snapshot goes. That is not always made: a member of a
 /// group has no class, and so nobody sees it out.
 async fn let_go(client: &Client, content: &Value, stays: bool) -> Result<()> {
-    // The driver's side leaves it to the group to delete what belongs to one, and that is gone.
-    let is_member = bowline_engine::csi::group_handle(content).is_some();
-    if is_member && !stays {
+    if csi::group_handle(content).is_some() && !stays {
+        // The group is gone, and nobody else deletes what it had.
         let members = groups::members_with(client, content).await?;
         let uid = content["metadata"]["labels"][label::BACKUP_UID].as_str();
         let failed = storage::delete(client, &members, uid.unwrap_or_default(), LIMIT).await;
@@ -153,17 +194,12 @@ async fn let_go(client: &Client, content: &Value, stays: bool) -> Result<()> {
             return Err(Error::Setup(why));
         }
     }
-    let policy = match stays || is_member {
-        true => RETAIN,
-        false => DELETE,
-    };
     // Whoever sees that it goes must know by then what is to become of the storage.
     let wanted = json!({
         "metadata": {"annotations": {annotation::SNAPSHOT_BEING_DELETED: "yes"}},
-        "spec": {"deletionPolicy": policy},
+        "spec": {"deletionPolicy": policy(content, stays)},
     });
     patch(&contents(client), &place(content).1, &wanted).await?;
-    crash::here("after snapshot policy");
     delete(&contents(client), content).await
 }
 

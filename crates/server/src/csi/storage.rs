@@ -8,11 +8,10 @@ use futures::{StreamExt, stream};
 use kube::{
     Api, Client, ResourceExt,
     api::{DynamicObject, PostParams},
-    runtime::wait::await_condition,
 };
 use serde_json::Value;
 
-use super::{contents, groups, object, value};
+use super::{become_so, contents, gone, groups, object, value};
 use crate::Error;
 
 /// Snapshots that are deleted at the same time.
@@ -76,12 +75,7 @@ async fn one(api: Api<DynamicObject>, temporary: Value, limit: Duration) -> Resu
     let Some(live) = live.as_ref().map(value) else {
         return Ok(());
     };
-    let known = tokio::time::timeout(limit, async {
-        while await_condition(api.clone(), &name, is_known).await.is_err() {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-    });
-    if known.await.is_err() {
+    if !become_so(&api, &name, limit, is_known).await {
         return Err(format!(
             "nobody looked at {name} within {limit:?}: does the driver's csi-snapshotter run?"
         ));
@@ -89,15 +83,7 @@ async fn one(api: Api<DynamicObject>, temporary: Value, limit: Duration) -> Resu
     super::delete(&api, &live)
         .await
         .map_err(|error| error.chain())?;
-    let uid = live["metadata"]["uid"].as_str().map(str::to_owned);
-    let is_gone = |object: Option<&DynamicObject>| object.is_none_or(|o| o.uid() != uid);
-    let gone = tokio::time::timeout(limit, async {
-        // A watch may end early; the object has the last word.
-        while await_condition(api.clone(), &name, is_gone).await.is_err() {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-    });
-    if gone.await.is_ok() {
+    if gone(&api, &live, limit).await {
         return Ok(());
     }
     let found = api.get_opt(&name).await.ok().flatten();

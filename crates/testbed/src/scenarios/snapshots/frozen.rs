@@ -243,8 +243,15 @@ async fn back(
     let again = log.rfind("\n0 ");
     let old = again.map_or(log.as_str(), |at| &log[..=at]);
     longest_gap(old).context("the restored log")?;
-    let seen = downloads.seen();
-    ensure!(in_the_middle(&seen) >= 1, "{seen:?}");
+    // At full speed it may be over before anybody looks twice; `telling-plugin` sees it move.
+    let seen = wait_for("its last look", Duration::from_secs(30), async || {
+        let seen = downloads.seen();
+        let last = seen.last().and_then(|last| last.strip_prefix("Completed "));
+        let bytes = last.and_then(|last| last.rsplit('/').next()?.parse::<usize>().ok());
+        ensure!(bytes.is_some_and(|bytes| bytes >= NOISE), "{seen:?}");
+        Ok(Some(seen))
+    })
+    .await?;
     let described = describe(scene, "restore", &name).await?;
     ensure!(described.contains("bowline.io/local"), "{described}");
     Ok(in_the_middle(&seen))
