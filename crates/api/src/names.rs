@@ -252,6 +252,9 @@ pub mod annotation {
     /// The snapshot controller's note on a VolumeSnapshotContent whose VolumeSnapshot is on its way out.
     pub const SNAPSHOT_BEING_DELETED: &str =
         "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
+    /// The same on a VolumeGroupSnapshotContent.
+    pub const GROUP_BEING_DELETED: &str =
+        "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted";
     /// By what a driver deletes: on the content of a snapshot, and on that of a group.
     pub const GROUP_DELETION_SECRET: [(&str, &str); 2] = [
         (

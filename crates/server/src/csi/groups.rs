@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use bowline_api::names::annotation;
 use bowline_engine::csi::{
+    DELETE,
     group::{GROUP, VERSION},
     group_handle,
 };
@@ -15,10 +16,10 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{delete, labelled, patch, value};
+use super::{delete, gone, labelled, patch, value};
 use crate::{Error, Result};
 
-/// How long the members of a group that is removed are waited for, and how often they are looked for.
+/// How long a group may take to have its members, and to go; and how often it is looked at.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -48,8 +49,7 @@ pub(crate) async fn clear(client: &Client, labels: &str) -> Result<Vec<Value>> {
     let mut handles = BTreeSet::new();
     for group in labelled(&all, labels).await? {
         let group = settled(client, group).await?;
-        handles.extend(handle(client, &group).await?);
-        remove(client, &group, bowline_engine::csi::DELETE).await?;
+        handles.extend(remove(client, &group, DELETE).await?);
     }
     match handles.is_empty() {
         true => Ok(Vec::new()),
@@ -98,38 +98,56 @@ async fn settled(client: &Client, group: Value) -> Result<Value> {
     }
 }
 
-/// What the driver calls a group, if it has it.
-async fn handle(client: &Client, group: &Value) -> Result<Option<String>> {
+/// Removes a group; the policy says what becomes of what the driver has. Returns what the driver calls
+/// it, if it has it.
+///
+/// It goes before its content, as with any snapshot: one that misses its content gets another.
+pub(crate) async fn remove(client: &Client, group: &Value, policy: &str) -> Result<Option<String>> {
+    let namespace = group["metadata"]["namespace"].as_str();
+    let api = groups(client, namespace.unwrap_or_default());
+    let of = contents(client);
+    let found = content(client, group).await?;
+    if let Some(content) = &found {
+        let wanted = json!({"spec": {"deletionPolicy": policy}});
+        patch(&of, name(content), &wanted).await?;
+    }
+    delete(&api, group).await?;
+    if !gone(&api, group, PATIENCE).await {
+        let group = name(group);
+        tracing::warn!(
+            group,
+            "VolumeGroupSnapshot is still there after {PATIENCE:?}"
+        );
+    }
+    if let Some(content) = content(client, group).await? {
+        // Its driver's side waits for the mark.
+        let wanted = json!({
+            "metadata": {"annotations": {annotation::GROUP_BEING_DELETED: "yes"}},
+            "spec": {"deletionPolicy": policy},
+        });
+        patch(&of, name(&content), &wanted).await?;
+        delete(&of, &content).await?;
+    }
+    let handle = found
+        .as_ref()
+        .map(|content| &content["status"]["volumeGroupSnapshotHandle"]);
+    Ok(handle.and_then(Value::as_str).map(str::to_owned))
+}
+
+/// The content of a group, if it is there, whether the group knows it yet or not.
+async fn content(client: &Client, group: &Value) -> Result<Option<Value>> {
+    let uid = &group["metadata"]["uid"];
+    let expected = format!("groupsnapcontent-{}", uid.as_str().unwrap_or_default());
     let bound = &group["status"]["boundVolumeGroupSnapshotContentName"];
-    let Some(name) = bound.as_str() else {
-        return Ok(None);
-    };
+    let name = bound.as_str().unwrap_or(&expected);
     let found = contents(client).get_opt(name).await;
     let found = found.map_err(Error::api(format!(
         "read VolumeGroupSnapshotContent {name}"
     )))?;
-    let handle = found.as_ref().map(value).and_then(|content| {
-        let handle = content["status"]["volumeGroupSnapshotHandle"].as_str();
-        handle.map(str::to_owned)
-    });
-    Ok(handle)
+    let found = found.as_ref().map(value);
+    Ok(found.filter(|content| content["spec"]["volumeGroupSnapshotRef"]["uid"] == *uid))
 }
 
-/// Removes a group; the policy says what becomes of what the driver has.
-pub(crate) async fn remove(client: &Client, group: &Value, policy: &str) -> Result<()> {
-    let bound = &group["status"]["boundVolumeGroupSnapshotContentName"];
-    if let Some(name) = bound.as_str() {
-        let api = contents(client);
-        let wanted = json!({"spec": {"deletionPolicy": policy}});
-        let found = api.get_opt(name).await;
-        let found = found.map_err(Error::api(format!(
-            "read VolumeGroupSnapshotContent {name}"
-        )))?;
-        if let Some(content) = found.as_ref().map(value) {
-            patch(&api, name, &wanted).await?;
-            delete(&api, &content).await?;
-        }
-    }
-    let namespace = group["metadata"]["namespace"].as_str().unwrap_or_default();
-    delete(&groups(client, namespace), group).await
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
 }

@@ -74,8 +74,17 @@ impl Csi {
         let until = self.until();
         let found = self.members(made, members, until).await?;
         let api = snapshots(client, namespace);
+        // The controller would take another one for a member that is not ready when it is let go.
+        let is_ready = |member: &Value| member["status"]["readyToUse"] == true;
+        let ready = found.into_iter().map(|(claim, member)| {
+            let api = &api;
+            async move {
+                let member = become_so(api, place(&member).1, until, is_ready).await?;
+                Ok::<_, String>((claim, member))
+            }
+        });
         let mut free = Vec::new();
-        for (claim, mut member) in found {
+        for (claim, mut member) in future::try_join_all(ready).await? {
             group::release(&mut member, made, &self.backup, &self.ctx.namespace);
             let metadata = &member["metadata"];
             let labels = json!({"metadata": {
