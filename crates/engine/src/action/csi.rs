@@ -76,6 +76,7 @@ fn snapshot(mut snapshot: Value) -> Result<Executed, Refused> {
     };
     let itself = Related::new(csi::SNAPSHOTS, &namespace, &name);
     insist(&mut snapshot);
+    csi::group::leave(&mut snapshot);
     Ok(Executed {
         object: snapshot,
         related: class.into_iter().chain([content.clone()]).collect(),

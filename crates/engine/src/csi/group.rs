@@ -125,22 +125,37 @@ pub fn members(group: &Value, snapshots: Vec<Value>) -> BTreeMap<String, Value> 
     found
 }
 
-/// Makes a member an ordinary snapshot of the backup, which lives on when its group goes.
-pub fn release(member: &mut Value, group: &Value, backup: &Backup, server: &str) {
-    let uid = &group["metadata"]["uid"];
-    let metadata = &mut member["metadata"];
+/// What makes a member a snapshot of the backup, as a patch.
+#[must_use]
+pub fn adopt(backup: &Backup, server: &str) -> Value {
+    json!({"metadata": {
+        "labels": owner_labels(backup),
+        "annotations": {annotation::SNAPSHOT_TAKER: server},
+    }})
+}
+
+/// Makes the copy of a member that goes into the archive an ordinary snapshot: its group is an object
+/// only for as long as the backup takes.
+pub fn leave(snapshot: &mut Value) {
+    let metadata = &mut snapshot["metadata"];
+    if !metadata["annotations"][annotation::SNAPSHOT_TAKER].is_string() {
+        return;
+    }
     if let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") {
-        owners.retain(|owner| owner["uid"] != *uid);
+        owners.retain(|owner| owner["kind"] != "VolumeGroupSnapshot");
+        if owners.is_empty() {
+            take(metadata, "ownerReferences");
+        }
     }
     if let Some(Value::Array(finalizers)) = metadata.get_mut("finalizers") {
-        finalizers.retain(|name| {
-            name != finalizer::SNAPSHOT_IN_GROUP && name != finalizer::SNAPSHOT_AS_SOURCE
-        });
+        finalizers.retain(|name| name != finalizer::SNAPSHOT_IN_GROUP);
     }
-    for (key, value) in owner_labels(backup) {
-        metadata["labels"][key] = value;
+}
+
+fn take(object: &mut Value, key: &str) {
+    if let Some(object) = object.as_object_mut() {
+        object.remove(key);
     }
-    metadata["annotations"][annotation::SNAPSHOT_TAKER] = json!(server);
 }
 
 /// What a restore puts where the content of a group was: drivers look for one with the group's handle.
@@ -263,12 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn members_leave_their_group() {
+    fn members_are_known_by_their_owner_and_leave_it_in_the_archive() {
         let group = json!({"metadata": {"name": "g", "uid": "gu"}});
         let snapshot = |owner: &str, of: &str, claim: &str| {
             json!({
                 "metadata": {
-                    "name": claim, "ownerReferences": [{"uid": owner}, {"uid": "else"}],
+                    "name": claim,
+                    "ownerReferences": [{"uid": owner, "kind": "VolumeGroupSnapshot"}],
                     "finalizers": ["snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection", "mine"],
                 },
                 "spec": {"source": {"persistentVolumeClaimName": claim}},
@@ -282,16 +298,26 @@ mod tests {
         ];
         let mut found = members(&group, all);
         assert_eq!(found.keys().collect::<Vec<_>>(), ["a"]);
+        let member = found.get_mut("a").unwrap();
+        let before = member.clone();
+        leave(member);
+        assert_eq!(*member, before, "somebody else's stays as it is");
+
         let mut backup = Backup::default();
         backup.metadata.name = Some("b".repeat(70));
         backup.metadata.uid = Some("bu".to_owned());
-        let member = found.get_mut("a").unwrap();
-        release(member, &group, &backup, "velero");
-        let metadata = &member["metadata"];
-        assert_eq!(metadata["ownerReferences"], json!([{"uid": "else"}]));
-        assert_eq!(metadata["finalizers"], json!(["mine"]));
-        assert_eq!(metadata["labels"]["velero.io/backup-uid"], "bu");
-        let name = metadata["labels"]["velero.io/backup-name"].as_str();
+        let labels = adopt(&backup, "velero");
+        let name = labels["metadata"]["labels"]["velero.io/backup-name"].as_str();
         assert_eq!(name.unwrap().len(), 63);
+        member["metadata"]["annotations"] = labels["metadata"]["annotations"].clone();
+        leave(member);
+        assert_eq!(member["metadata"]["ownerReferences"], Value::Null);
+        assert_eq!(member["metadata"]["finalizers"], json!(["mine"]));
+        member["metadata"]["ownerReferences"] = json!([{"kind": "Job"}]);
+        leave(member);
+        assert_eq!(
+            member["metadata"]["ownerReferences"],
+            json!([{"kind": "Job"}])
+        );
     }
 }

@@ -1,12 +1,11 @@
-//! Volume group snapshots in the cluster. Their members outlive them: a group is an object only for as
-//! long as it takes to have them.
+//! Volume group snapshots in the cluster. They are objects for as long as the backup that takes them.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use bowline_api::names::annotation;
 use bowline_engine::csi::{
-    DELETE,
-    group::{GROUP, VERSION},
+    DELETE, RETAIN,
+    group::{GROUP, VERSION, members as members_of},
     group_handle,
 };
 use kube::{
@@ -42,14 +41,27 @@ pub(crate) fn classes(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &kind("VolumeGroupSnapshotClass"))
 }
 
-/// Removes the groups with these labels that somebody has left. The contents of their members, which
-/// nobody else sees out, are in the list.
-pub(crate) async fn clear(client: &Client, labels: &str) -> Result<Vec<Value>> {
+/// Removes the groups with these labels. What the driver has stays if it does for any of the members.
+/// The contents of the members, which nobody else sees out, are in the list.
+pub(crate) async fn clear(
+    client: &Client,
+    labels: &str,
+    stays: impl Fn(&str, &str) -> bool,
+) -> Result<Vec<Value>> {
     let all = Api::all_with(client.clone(), &kind("VolumeGroupSnapshot"));
     let mut handles = BTreeSet::new();
     for group in labelled(&all, labels).await? {
         let group = settled(client, group).await?;
-        handles.extend(remove(client, &group, DELETE).await?);
+        let namespace = group["metadata"]["namespace"].as_str().unwrap_or_default();
+        let snapshots = super::snapshots(client, namespace);
+        let snapshots = snapshots.list(&ListParams::default()).await;
+        let snapshots = snapshots.map_err(Error::api("list VolumeSnapshots"))?;
+        let members = members_of(&group, snapshots.items.iter().map(value).collect());
+        let policy = match members.values().any(|of| stays(namespace, name(of))) {
+            true => RETAIN,
+            false => DELETE,
+        };
+        handles.extend(remove(client, &group, policy).await?);
     }
     match handles.is_empty() {
         true => Ok(Vec::new()),
@@ -88,7 +100,8 @@ async fn settled(client: &Client, group: Value) -> Result<Value> {
             return Ok(group);
         };
         let status = &found["status"];
-        let is_settled = status["readyToUse"] == true
+        // It has this once its members are made; it may be long until it is ready.
+        let is_settled = status["creationTime"].is_string()
             || status["error"].is_object()
             || found["metadata"]["deletionTimestamp"].is_string();
         if is_settled || Instant::now() >= until {
@@ -102,7 +115,7 @@ async fn settled(client: &Client, group: Value) -> Result<Value> {
 /// it, if it has it.
 ///
 /// It goes before its content, as with any snapshot: one that misses its content gets another.
-pub(crate) async fn remove(client: &Client, group: &Value, policy: &str) -> Result<Option<String>> {
+async fn remove(client: &Client, group: &Value, policy: &str) -> Result<Option<String>> {
     let namespace = group["metadata"]["namespace"].as_str();
     let api = groups(client, namespace.unwrap_or_default());
     let of = contents(client);

@@ -57,42 +57,62 @@ impl Stays<'_> {
     }
 }
 
+/// What becomes of a backup's snapshots.
+struct Fate<'a> {
+    stays: Stays<'a>,
+    /// Groups, as their drivers name them, of which a member stays: no member goes alone.
+    kept: BTreeSet<String>,
+}
+
+impl Fate<'_> {
+    fn spares(&self, content: &Value) -> bool {
+        let of = &content["spec"]["volumeSnapshotRef"];
+        let text = |key: &str| of[key].as_str().unwrap_or_default();
+        let group = csi::group_handle(content);
+        self.stays.has(text("namespace"), text("name"))
+            || group.is_some_and(|group| self.kept.contains(group))
+    }
+}
+
 /// Removes the live snapshots of a backup.
 pub(crate) async fn clear(client: &Client, backup_uid: &str, stays: Stays<'_>) -> Result<()> {
     if backup_uid.is_empty() {
         return Ok(());
     }
     let labels = format!("{}={backup_uid}", label::BACKUP_UID);
-    let members = groups::clear(client, &labels).await?;
+    let mut fate = Fate {
+        stays,
+        kept: BTreeSet::new(),
+    };
+    let marked = labelled(&contents(client), &labels).await?;
+    let spared = marked.iter().filter(|content| fate.spares(content));
+    fate.kept = spared
+        .filter_map(|content| csi::group_handle(content).map(str::to_owned))
+        .collect();
+    let fate = &fate;
+    // Groups first: they make members anew that they miss.
+    let members = groups::clear(client, &labels, |namespace, name| {
+        stays.has(namespace, name)
+    });
+    let members = members.await?;
     let live = live(client, &labels).await?;
-    let bound: BTreeSet<String> = live
+    let seen_to: BTreeSet<String> = live
         .iter()
         .filter_map(|snapshot| csi::bound_content(snapshot).map(str::to_owned))
         .collect();
     stream::iter(live)
         .map(Ok)
         .try_for_each_concurrent(PARALLEL, |snapshot| async move {
-            one(client, &snapshot, stays).await
+            one(client, &snapshot, fate).await
         })
         .await?;
-    for content in members {
-        if !bound.contains(&place(&content).1) {
-            let_go(client, &content, false).await?;
-        }
-    }
-    // A content whose snapshot is gone already.
-    for content in labelled(&contents(client), &labels).await? {
-        if is_restored(&content) {
+    // Contents whose snapshots are gone already.
+    let labelled = labelled(&contents(client), &labels).await?;
+    for content in members.into_iter().chain(labelled) {
+        if is_restored(&content) || seen_to.contains(&place(&content).1) {
             continue;
         }
-        let name = place(&content).1;
-        if bound.contains(&name) {
-            continue;
-        }
-        let of = &content["spec"]["volumeSnapshotRef"];
-        let text = |key: &str| of[key].as_str().unwrap_or_default();
-        let stays = stays.has(text("namespace"), text("name"));
-        let_go(client, &content, stays).await?;
+        let_go(client, &content, fate.spares(&content)).await?;
     }
     Ok(())
 }
@@ -110,15 +130,20 @@ fn is_restored(object: &Value) -> bool {
 
 /// Removes one snapshot that is of no use to anybody, with what the driver has.
 pub(crate) async fn discard(client: &Client, snapshot: &Value) -> Result<()> {
-    one(client, snapshot, Stays::None).await
+    let fate = Fate {
+        stays: Stays::None,
+        kept: BTreeSet::new(),
+    };
+    one(client, snapshot, &fate).await
 }
 
 /// The VolumeSnapshot goes before its content: one that misses its content gets another, made of the
 /// same snapshot in the storage, which then goes with that.
-async fn one(client: &Client, snapshot: &Value, stays: Stays<'_>) -> Result<()> {
+async fn one(client: &Client, snapshot: &Value, fate: &Fate<'_>) -> Result<()> {
     let (namespace, name) = place(snapshot);
-    let stays = stays.has(&namespace, &name);
+    let mut stays = fate.stays.has(&namespace, &name);
     if let Some(content) = content(client, snapshot).await? {
+        stays = stays || fate.spares(&content);
         // The label finds it when the snapshot is gone.
         let uid = &snapshot["metadata"]["labels"][label::BACKUP_UID];
         let wanted = json!({
@@ -143,7 +168,7 @@ async fn one(client: &Client, snapshot: &Value, stays: Stays<'_>) -> Result<()> 
         );
     }
     match content(client, snapshot).await? {
-        Some(content) => let_go(client, &content, stays).await,
+        Some(content) => let_go(client, &content, stays || fate.spares(&content)).await,
         None => Ok(()),
     }
 }
@@ -210,7 +235,7 @@ fn place(object: &Value) -> (String, String) {
 
 /// What becomes of live snapshots whose backup is not at work. `backups` are all there are, by uid, with
 /// their phases; none for one that is being worked on.
-fn fate(uid: &str, backups: &HashMap<String, Option<BackupPhase>>) -> Option<Stays<'static>> {
+fn fate_of(uid: &str, backups: &HashMap<String, Option<BackupPhase>>) -> Option<Stays<'static>> {
     match backups.get(uid) {
         None => Some(Stays::None),
         Some(Some(BackupPhase::Failed | BackupPhase::FailedValidation)) => Some(Stays::None),
@@ -239,7 +264,7 @@ pub(crate) async fn sweep(ctx: &Context, backups: &[std::sync::Arc<Backup>]) -> 
     let phases = phases.collect();
     let found: BTreeMap<&str, Stays<'_>> = uids
         .into_iter()
-        .filter_map(|uid| Some((uid, fate(uid, &phases)?)))
+        .filter_map(|uid| Some((uid, fate_of(uid, &phases)?)))
         .collect();
     for (uid, stays) in found {
         tracing::warn!(uid, ?stays, "its backup is over; its CSI snapshots go");
@@ -267,7 +292,7 @@ mod tests {
             .map(|(uid, phase)| (uid.to_owned(), phase))
             .into_iter()
             .collect();
-        let is = |uid: &str| match fate(uid, &backups) {
+        let is = |uid: &str| match fate_of(uid, &backups) {
             None => "left alone",
             Some(Stays::None) => "gone",
             Some(Stays::All) => "kept",
