@@ -133,7 +133,7 @@ impl Again<'_> {
             return Ok(Vec::new());
         }
         if is_snapshot {
-            csi::group::leave(&mut object);
+            csi::keep_snapshot(&mut object);
         }
         for action in actions {
             if !action.applies_to(resource) || !action.concerns(&facts) {

@@ -125,22 +125,8 @@ pub fn members(group: &Value, snapshots: Vec<Value>) -> BTreeMap<String, Value> 
     found
 }
 
-/// What makes a member a snapshot of the backup, as a patch.
-#[must_use]
-pub fn adopt(backup: &Backup, server: &str) -> Value {
-    json!({"metadata": {
-        "labels": owner_labels(backup),
-        "annotations": {annotation::SNAPSHOT_TAKER: server},
-    }})
-}
-
-/// Makes the copy of a member that goes into the archive an ordinary snapshot: its group is an object
-/// only for as long as the backup takes.
-pub fn leave(snapshot: &mut Value) {
-    let metadata = &mut snapshot["metadata"];
-    if !metadata["annotations"][annotation::SNAPSHOT_TAKER].is_string() {
-        return;
-    }
+/// Makes a member an ordinary snapshot, by its metadata.
+pub(super) fn leave(metadata: &mut Value) {
     if let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") {
         owners.retain(|owner| owner["kind"] != "VolumeGroupSnapshot");
         if owners.is_empty() {
@@ -150,6 +136,18 @@ pub fn leave(snapshot: &mut Value) {
     if let Some(Value::Array(finalizers)) = metadata.get_mut("finalizers") {
         finalizers.retain(|name| name != finalizer::SNAPSHOT_IN_GROUP);
     }
+}
+
+/// What is written on the contents of members, as a patch: the handles of all that are in the group,
+/// by its content. Some of them may not be in the backup.
+#[must_use]
+pub fn fellows(group: &Value) -> Option<Value> {
+    let all = group["status"]["volumeSnapshotInfoList"].as_array()?;
+    let handles: Vec<&str> = all
+        .iter()
+        .filter_map(|one| one["snapshotHandle"].as_str())
+        .collect();
+    Some(json!({"metadata": {"annotations": {annotation::GROUP_MEMBERS: handles.join(",")}}}))
 }
 
 fn take(object: &mut Value, key: &str) {
@@ -230,6 +228,7 @@ impl Stub<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::csi::{keep_snapshot, marks};
 
     fn volume(driver: &str) -> Value {
         match driver {
@@ -300,24 +299,37 @@ mod tests {
         assert_eq!(found.keys().collect::<Vec<_>>(), ["a"]);
         let member = found.get_mut("a").unwrap();
         let before = member.clone();
-        leave(member);
+        keep_snapshot(member);
         assert_eq!(*member, before, "somebody else's stays as it is");
 
         let mut backup = Backup::default();
         backup.metadata.name = Some("b".repeat(70));
         backup.metadata.uid = Some("bu".to_owned());
-        let labels = adopt(&backup, "velero");
-        let name = labels["metadata"]["labels"]["velero.io/backup-name"].as_str();
+        let marks = marks(&backup, "velero");
+        member["metadata"]["labels"] = marks["metadata"]["labels"].clone();
+        keep_snapshot(member);
+        let metadata = &mut member["metadata"];
+        assert_eq!(metadata["ownerReferences"], Value::Null);
+        assert_eq!(metadata["finalizers"], json!(["mine"]));
+        let labels: Vec<&String> = metadata["labels"].as_object().unwrap().keys().collect();
+        assert_eq!(labels, ["velero.io/backup-name", "velero.io/backup-uid"]);
+        let name = metadata["labels"]["velero.io/backup-name"].as_str();
         assert_eq!(name.unwrap().len(), 63);
-        member["metadata"]["annotations"] = labels["metadata"]["annotations"].clone();
-        leave(member);
-        assert_eq!(member["metadata"]["ownerReferences"], Value::Null);
-        assert_eq!(member["metadata"]["finalizers"], json!(["mine"]));
-        member["metadata"]["ownerReferences"] = json!([{"kind": "Job"}]);
-        leave(member);
+        metadata["ownerReferences"] = json!([{"kind": "Job"}]);
+        keep_snapshot(member);
+        let owners = &member["metadata"]["ownerReferences"];
+        assert_eq!(*owners, json!([{"kind": "Job"}]));
+    }
+
+    #[test]
+    fn a_member_knows_its_fellows() {
+        let handles =
+            json!([{"snapshotHandle": "a", "volumeHandle": "v"}, {"snapshotHandle": "b"}]);
+        let group = json!({"status": {"volumeSnapshotInfoList": handles}});
         assert_eq!(
-            member["metadata"]["ownerReferences"],
-            json!([{"kind": "Job"}])
+            fellows(&group),
+            Some(json!({"metadata": {"annotations": {"bowline.io/group-members": "a,b"}}}))
         );
+        assert_eq!(fellows(&json!({})), None);
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use bowline_engine::csi::{Cut, group};
+use bowline_engine::csi::{self, Cut, group};
 use bowline_vault::crash;
 use futures::future;
 use kube::{
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::{Csi, place};
 use crate::{
     Error,
-    csi::{groups, object, patch, snapshots, value},
+    csi::{contents, groups, object, patch, snapshots, value},
 };
 
 /// How often members are looked for.
@@ -65,14 +65,22 @@ impl Csi {
         let until = self.until();
         let found = self.members(made, members, until).await?;
         let api = snapshots(&self.ctx.client, place(made).0);
-        let adopt = group::adopt(&self.backup, &self.ctx.namespace);
-        let (api, adopt) = (&api, &adopt);
+        let client = &self.ctx.client;
+        let content = groups::content(client, made).await;
+        let content = content.map_err(|error| error.chain())?;
+        let fellows = content.as_ref().and_then(group::fellows);
+        let marks = csi::marks(&self.backup, &self.ctx.namespace);
+        let (api, marks, fellows) = (&api, &marks, fellows.as_ref());
         let waiting = found.into_iter().map(|(claim, member)| async move {
             let name = place(&member).1;
-            let adopted = patch(api, name, adopt).await;
+            let adopted = patch(api, name, marks).await;
             let adopted = adopted.map_err(|error| error.chain())?;
             let adopted = adopted.ok_or_else(|| format!("{name} was deleted"))?;
             let cut = self.wait(&adopted, until).await?;
+            if let Some(fellows) = fellows {
+                let done = patch(&contents(client), place(&cut.content).1, fellows).await;
+                done.map_err(|error| error.chain())?;
+            }
             Ok::<_, String>((claim, self.mark(cut).await?))
         });
         let cuts = future::try_join_all(waiting).await?;
