@@ -313,7 +313,7 @@ pub(crate) async fn sweep(ctx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Whether a backup is in any bucket, by the label with its name. Until all buckets have answered,
+/// Whether a backup is in any bucket and at its end, by the label with its name. Until all buckets have answered,
 /// nobody knows.
 async fn is_in_a_bucket(ctx: &Context, name: &str, uid: &str) -> Result<bool> {
     if name.is_empty() || name.len() == LONGEST_LABEL {
@@ -323,11 +323,12 @@ async fn is_in_a_bucket(ctx: &Context, name: &str, uid: &str) -> Result<bool> {
     for location in ctx.list::<BackupStorageLocation>("").await? {
         let found = ctx.bucket(&location).await?.backup(name).await?;
         let is_it = found.is_some_and(|found| {
-            let phase = found
-                .status
-                .as_ref()
-                .and_then(|status| status.phase.as_ref());
-            found.uid().as_deref() == Some(uid) && phase != Some(&BackupPhase::Failed)
+            let phase = found.status.as_ref().and_then(|s| s.phase.as_ref());
+            let is_over = matches!(
+                phase,
+                Some(BackupPhase::Completed | BackupPhase::PartiallyFailed)
+            );
+            is_over && found.uid().as_deref() == Some(uid)
         });
         if is_it {
             return Ok(true);

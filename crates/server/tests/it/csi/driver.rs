@@ -288,16 +288,25 @@ impl State {
             for claim in claims.list(&selected).await?.items {
                 self.member(&group, &claim.name_any()).await?;
             }
-            let content = format!("groupsnapcontent-{}", name(&group));
+            let uid = group["metadata"]["uid"].as_str().unwrap();
+            let content = format!("groupsnapcontent-{uid}");
             let object = json!({
                 "apiVersion": "groupsnapshot.storage.k8s.io/v1beta2", "kind": "VolumeGroupSnapshotContent",
-                "metadata": {"name": content}, "spec": {"driver": "d", "deletionPolicy": "Delete"},
+                "metadata": {"name": content},
+                "spec": {
+                    "driver": "d", "deletionPolicy": "Delete",
+                    "volumeGroupSnapshotRef": {"namespace": namespace, "name": name(&group), "uid": uid},
+                },
+                "status": {"volumeGroupSnapshotHandle": "group-handle"},
             });
             let object: DynamicObject = serde_json::from_value(object).unwrap();
             self.group_api("VolumeGroupSnapshotContent", None)
                 .create(&PostParams::default(), &object)
                 .await?;
-            let status = json!({"status": {"boundVolumeGroupSnapshotContentName": content}});
+            let status = json!({"status": {
+                "boundVolumeGroupSnapshotContentName": content,
+                "creationTime": "2026-01-01T00:00:00Z",
+            }});
             self.group_api("VolumeGroupSnapshot", Some(namespace))
                 .patch(
                     name(&group),
