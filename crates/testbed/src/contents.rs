@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use bowline_api::files::backup_suffix;
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
@@ -24,6 +25,13 @@ pub struct Contents {
 }
 
 impl Contents {
+    /// The rows of the volume info.
+    pub fn volume_info(&self) -> anyhow::Result<Vec<Value>> {
+        let file = self.files.get(backup_suffix::VOLUME_INFO);
+        let rows = file.and_then(Value::as_array).cloned();
+        rows.context("there is no volume info")
+    }
+
     /// Reads all of a backup.
     pub fn read(bucket: &Bucket, backup: &str) -> anyhow::Result<Self> {
         let folder = bucket.folder().join("backups").join(backup);

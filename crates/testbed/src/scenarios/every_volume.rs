@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use bowline_api::names::DEFAULT_NAMESPACE;
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ pub(super) async fn is_told(scene: &Scene) -> anyhow::Result<String> {
     servers::back_up(&scene.client(), &backup, &spec)
         .await?
         .completed()?;
-    let rows = rows(&Contents::read(&stage.bucket, &backup)?)?;
+    let rows = Contents::read(&stage.bucket, &backup)?.volume_info()?;
     let methods = by_claim(&rows, "backupMethod");
     let disk_claim = volume.name.as_str();
     let expected = BTreeMap::from([
@@ -97,7 +97,7 @@ pub(super) async fn is_told(scene: &Scene) -> anyhow::Result<String> {
     let left = shell(scene, &into, "ls /scratch").await?;
     ensure!(left.trim().is_empty(), "the skipped volume has {left}");
 
-    let rows = rows_of(&stage, &restore)?;
+    let rows = Contents::of_restore(&stage.bucket, &restore)?.volume_info()?;
     let methods = by_claim(&rows, "restoreMethod");
     let expected = BTreeMap::from([
         (CLOUD.to_owned(), "CSISnapshot".to_owned()),
@@ -239,18 +239,6 @@ async fn sums(scene: &Scene, namespace: &str) -> anyhow::Result<String> {
         KEPT.join(" ")
     );
     shell(scene, namespace, &script).await
-}
-
-fn rows(contents: &Contents) -> anyhow::Result<Vec<Value>> {
-    let file = contents.files.get("-volumeinfo.json.gz");
-    file.and_then(Value::as_array)
-        .cloned()
-        .context("there is no volume info")
-}
-
-/// The file of a restore.
-fn rows_of(stage: &Stage<'_>, restore: &str) -> anyhow::Result<Vec<Value>> {
-    rows(&Contents::of_restore(&stage.bucket, restore)?)
 }
 
 /// What is said of each claim.

@@ -114,7 +114,7 @@ impl Story<'_> {
         self.no_objects().await?;
 
         let contents = Contents::read(&self.bucket, &name)?;
-        let rows = rows(&contents)?;
+        let rows = contents.volume_info()?;
         let handles = handles(&rows)?;
         ensure!(
             handles == new,
@@ -171,7 +171,7 @@ impl Story<'_> {
             );
         }
         let contents = Contents::of_restore(&self.bucket, &name)?;
-        let rows = rows(&contents)?;
+        let rows = contents.volume_info()?;
         ensure!(rows.len() == CLAIMS.len(), "{rows:?}");
         for row in &rows {
             ensure!(
@@ -243,13 +243,7 @@ impl Story<'_> {
 }
 
 fn rows_of_backup(bucket: &Bucket, backup: &str) -> anyhow::Result<Vec<Value>> {
-    rows(&Contents::read(bucket, backup)?)
-}
-
-fn rows(contents: &Contents) -> anyhow::Result<Vec<Value>> {
-    let file = contents.files.get("-volumeinfo.json.gz");
-    let rows = file.and_then(Value::as_array).cloned();
-    rows.context("there is no volume info")
+    Contents::read(bucket, backup)?.volume_info()
 }
 
 fn handles(rows: &[Value]) -> anyhow::Result<BTreeSet<String>> {
