@@ -435,6 +435,7 @@ fn refused(path: &str) -> Rule {
 #[tokio::test]
 async fn a_cluster_that_does_not_answer_changes_neither_phase_nor_results() {
     let faults = vec![
+        refused("/api/v1/persistentvolumeclaims"),
         refused("/namespaces/shop/persistentvolumeclaims/empty"),
         refused("/volumesnapshots/vs-1"),
         refused("/datadownloads"),

@@ -76,6 +76,9 @@ pub(super) async fn is_told(scene: &Scene) -> anyhow::Result<String> {
         (disk_claim.to_owned(), "NativeSnapshot".to_owned()),
     ]);
     ensure!(methods == expected, "{rows:#?}");
+    let native = rows.iter().find(|row| row["pvcName"] == disk_claim);
+    let size = native.and_then(|row| row["nativeSnapshotInfo"]["size"].as_i64());
+    ensure!(size.is_some_and(|size| size > 1 << 20), "{native:?}");
     let skipped = rows.iter().find(|row| row["pvcName"] == SCRATCH);
     let reason = skipped.and_then(|row| row["skippedReason"].as_str());
     ensure!(reason.is_some_and(|text| !text.is_empty()), "{skipped:?}");

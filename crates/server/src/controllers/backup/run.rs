@@ -44,9 +44,10 @@ use super::{
     csi::Csi,
     schedule,
     snapshots::Native,
+    tracked,
     waiting::{
-        self, UPLOAD, drop_silent, is_snapshot, snapshot_counts, store_tracked, update_infos,
-        upload_failed,
+        self, UPLOAD, drop_silent, is_silent, is_snapshot, snapshot_counts, store_tracked,
+        update_infos, upload_failed,
     },
 };
 use crate::{
@@ -412,7 +413,14 @@ async fn finish(
     let native = began.native;
     // Uploads that are over by now need no waiting for.
     outcome.snapshots = Snapshots::records(&**native);
-    update_infos(&mut outcome.volumes, &outcome.snapshots);
+    let mut told = match outcome.snapshots.is_empty() {
+        true => Vec::new(),
+        // Sizes and times only.
+        false => tracked::of_backup(ctx, &backup).await.unwrap_or_default(),
+    };
+    let ends = native.uploads.ends();
+    told.retain(|object| !is_silent(object, &ends));
+    update_infos(&mut outcome.volumes, &outcome.snapshots, &told);
     for (volume, why) in native.failed_uploads() {
         let mut records = outcome.snapshots.iter();
         if let Some(record) = records.find(|r| r.spec.persistent_volume_name == volume) {
@@ -456,7 +464,7 @@ async fn finish(
     let ends = native.uploads.ends();
     let tracked = match waits {
         true => Ok(()),
-        false => store_tracked(ctx, bucket, &backup, &ends).await,
+        false => store_tracked(ctx, bucket, &backup, &ends).await.map(drop),
     };
     let stored = match files(bucket, &name, &outcome, &log).await {
         Ok(()) => match bucket.put_backup(&last).await {

@@ -443,12 +443,12 @@ async fn files(
     if merge(&mut all.errors, log.take().results.errors) {
         bucket.put_json(&results, &all).await?;
     }
-    store_tracked(ctx, bucket, backup, ends).await?;
+    let told = store_tracked(ctx, bucket, backup, ends).await?;
     if is_changed {
         let file = key(backup_suffix::VOLUME_INFO);
         let infos: Option<Vec<BackupVolumeInfo>> = bucket.json(&file).await?;
         let mut infos = infos.unwrap_or_default();
-        update_infos(&mut infos, &records);
+        update_infos(&mut infos, &records, &told);
         bucket.put_json(&file, &infos).await?;
         let file = key(backup_suffix::VOLUME_SNAPSHOTS);
         bucket.put_json(&file, &records).await?;
@@ -475,9 +475,9 @@ pub(super) async fn store_tracked(
     bucket: &Bucket,
     backup: &Backup,
     ends: &BTreeMap<String, Option<End>>,
-) -> Result<()> {
+) -> Result<Vec<VolumePluginBackup>> {
     if ends.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let mut objects = tracked::of_backup(ctx, backup).await?;
     objects.retain(|object| !is_silent(object, ends));
@@ -485,11 +485,11 @@ pub(super) async fn store_tracked(
         let key = backup_file(&backup.name_any(), backup_suffix::VOLUME_PLUGIN_BACKUPS);
         bucket.put_json(&key, &objects).await?;
     }
-    Ok(())
+    Ok(objects)
 }
 
 /// Whether an object says nothing: its plugin has no second stage.
-fn is_silent(object: &VolumePluginBackup, ends: &BTreeMap<String, Option<End>>) -> bool {
+pub(super) fn is_silent(object: &VolumePluginBackup, ends: &BTreeMap<String, Option<End>>) -> bool {
     tracked::is_ours(object) && ends.get(tracked::volume(object)) == Some(&Some(End::Nothing))
 }
 
@@ -518,7 +518,11 @@ pub(super) async fn drop_silent(
 }
 
 /// What volumes' entries say of snapshots that have ended since they were written.
-pub(super) fn update_infos(infos: &mut [BackupVolumeInfo], records: &[Snapshot]) {
+pub(super) fn update_infos(
+    infos: &mut [BackupVolumeInfo],
+    records: &[Snapshot],
+    told: &[VolumePluginBackup],
+) {
     for info in infos {
         if info.backup_method != Some(BackupMethod::NativeSnapshot) {
             continue;
@@ -535,6 +539,15 @@ pub(super) fn update_infos(infos: &mut [BackupVolumeInfo], records: &[Snapshot])
             _ => VolumeResult::Failed,
         });
         native.phase = phase.as_str().to_owned();
+        let of =
+            |object: &&VolumePluginBackup| Some(tracked::volume(object)) == info.pv_name.as_deref();
+        let Some(status) = told.iter().find(of).and_then(|o| o.status.as_ref()) else {
+            continue;
+        };
+        let total = status.progress.as_ref().and_then(|p| p.total_bytes);
+        native.size = total.filter(|total| *total > 0).or(native.size);
+        info.start_timestamp = status.start_timestamp.or(info.start_timestamp);
+        info.completion_timestamp = status.completion_timestamp.or(info.completion_timestamp);
     }
 }
 

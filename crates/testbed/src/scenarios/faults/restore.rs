@@ -254,12 +254,7 @@ impl Play<'_> {
     async fn untold(&self, expected: &Value) -> anyhow::Result<()> {
         let what = "a claim nobody reads";
         let refuse = Fault::Refuse(403, "claims are private");
-        let reads = on(
-            Method::GET,
-            "/persistentvolumeclaims/",
-            When::Always,
-            refuse,
-        );
+        let reads = on(Method::GET, "/persistentvolumeclaims", When::Always, refuse);
         self.stage.api.set_faults(vec![reads], 7);
         let ended = self.restore(what, &self.backup).await;
         self.stage.api.set_faults(Vec::new(), 7);

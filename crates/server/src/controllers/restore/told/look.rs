@@ -1,9 +1,10 @@
 //! What the cluster says of the claims of a restore: their volumes, the snapshots that they are made of,
-//! and the movements of their data. Many are asked for at a time, and none of them for ever.
+//! and the movements of their data. What the restore made is listed by its label; the rest is asked for,
+//! many at a time, and none of them for ever.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Display,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt::{Debug, Display},
     future::Future,
     time::Duration,
 };
@@ -17,20 +18,25 @@ use bowline_engine::log::About;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
-    Api, ResourceExt,
-    api::{ApiResource, DynamicObject},
+    Api, Resource, ResourceExt,
+    api::{DynamicObject, ListParams},
 };
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::csi::{self, Csi};
-use crate::{Context, error::chain};
+use crate::{
+    Context,
+    csi::{all_snapshots, contents, snapshots},
+    error::chain,
+};
 
 /// Claims that are looked at at the same time.
 const PARALLEL: usize = 32;
 /// How long all of it may take.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The group of snapshots.
-const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+/// Objects in an answer.
+const PAGE: u32 = 500;
 
 /// Told what could not be found out.
 pub(super) type Warn<'a> = dyn Fn(&str, &About) + Sync + 'a;
@@ -60,22 +66,81 @@ pub(super) async fn look(
     warn: &Warn<'_>,
 ) -> Seen {
     let until = Instant::now() + LIMIT;
-    let reading = stream::iter(claims.iter().cloned())
+    if claims.is_empty() {
+        return Seen::default();
+    }
+    let (listed, downloads) = futures::join!(
+        Listed::of(ctx, restore, until),
+        downloads(ctx, restore, until, warn)
+    );
+    let listed = &listed;
+    let claims = stream::iter(claims.iter().cloned())
         .map(|of| async move {
-            let live = live(ctx, &of, until, warn).await?;
+            let live = live(ctx, &of, listed, until, warn).await?;
             Some((of, live))
         })
         .buffer_unordered(PARALLEL)
         .filter_map(std::future::ready)
         .collect();
-    let listing = async {
-        match claims.is_empty() {
-            true => Vec::new(),
-            false => downloads(ctx, restore, until, warn).await,
+    Seen {
+        claims: claims.await,
+        downloads,
+    }
+}
+
+/// Objects by namespace and name.
+type Objects<K> = HashMap<(String, String), K>;
+
+/// What the restore made.
+struct Listed {
+    claims: Objects<PersistentVolumeClaim>,
+    snapshots: Objects<DynamicObject>,
+    contents: Objects<DynamicObject>,
+}
+
+impl Listed {
+    async fn of(ctx: &Context, restore: &Restore, until: Instant) -> Self {
+        let name = label_value(&restore.name_any());
+        let labels = format!("{}={name}", label::RESTORE_NAME);
+        let client = &ctx.client;
+        let (claims, snapshots, contents) = futures::join!(
+            listed(Api::all(client.clone()), &labels, until),
+            listed(all_snapshots(client), &labels, until),
+            listed(contents(client), &labels, until),
+        );
+        Self {
+            claims,
+            snapshots,
+            contents,
         }
-    };
-    let (claims, downloads) = futures::join!(reading, listing);
-    Seen { claims, downloads }
+    }
+}
+
+/// All objects with these labels, or as many as there is an answer for: who is missing is asked for.
+async fn listed<K>(api: Api<K>, labels: &str, until: Instant) -> Objects<K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    let mut found = Objects::new();
+    let mut params = ListParams::default().labels(labels).limit(PAGE);
+    loop {
+        let page = match in_time(until, api.list(&params)).await {
+            Ok(page) => page,
+            Err(why) => {
+                tracing::debug!(labels, "list: {why}");
+                return found;
+            }
+        };
+        let next = page.metadata.continue_.filter(|token| !token.is_empty());
+        for object in page.items {
+            let namespace = object.namespace().unwrap_or_default();
+            found.insert((namespace, object.name_any()), object);
+        }
+        match next {
+            Some(token) => params = params.continue_token(&token),
+            None => return found,
+        }
+    }
 }
 
 /// An answer in time, or why there is none.
@@ -92,12 +157,22 @@ async fn in_time<T, E: Display + std::error::Error + 'static>(
 /// A claim; the outer none is one that could not be read.
 async fn live(
     ctx: &Context,
-    (namespace, name): &(String, String),
+    of: &(String, String),
+    listed: &Listed,
     until: Instant,
     warn: &Warn<'_>,
 ) -> Option<Option<Live>> {
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), namespace);
-    let claim = match in_time(until, claims.get_opt(name)).await {
+    let (namespace, name) = of;
+    let read = async {
+        match listed.claims.get(of) {
+            Some(claim) => Ok(Some(claim.clone())),
+            None => {
+                let claims = Api::namespaced(ctx.client.clone(), namespace);
+                in_time(until, claims.get_opt(name)).await
+            }
+        }
+    };
+    let claim: PersistentVolumeClaim = match read.await {
         Ok(Some(claim)) => claim,
         Ok(None) => return Some(None),
         Err(why) => {
@@ -108,7 +183,7 @@ async fn live(
         }
     };
     let csi = match csi::source(&claim) {
-        Some(snapshot) => csi(ctx, namespace, &snapshot, until, warn).await,
+        Some(snapshot) => csi(ctx, (namespace, &snapshot), listed, until, warn).await,
         None => None,
     };
     Some(Some(Live { claim, csi }))
@@ -117,24 +192,23 @@ async fn live(
 /// The snapshot that a claim is made of.
 async fn csi(
     ctx: &Context,
-    namespace: &str,
-    name: &str,
+    (namespace, name): (&str, &str),
+    listed: &Listed,
     until: Instant,
     warn: &Warn<'_>,
 ) -> Option<Csi> {
-    let resource = |kind: &str, plural: &str| ApiResource {
-        group: SNAPSHOTS.to_owned(),
-        version: "v1".to_owned(),
-        api_version: format!("{SNAPSHOTS}/v1"),
-        kind: kind.to_owned(),
-        plural: plural.to_owned(),
-    };
-    let client = || ctx.client.clone();
-    let of = resource("VolumeSnapshot", "volumesnapshots");
-    let snapshots: Api<DynamicObject> = Api::namespaced_with(client(), namespace, &of);
     let what = "volume info: the snapshot that the claim is made of cannot be read";
     let about = About::object("volumesnapshots.snapshot.storage.k8s.io", namespace, name);
-    let snapshot = match in_time(until, snapshots.get_opt(name)).await {
+    let read = async {
+        match listed
+            .snapshots
+            .get(&(namespace.to_owned(), name.to_owned()))
+        {
+            Some(snapshot) => Ok(Some(snapshot.clone())),
+            None => in_time(until, snapshots(&ctx.client, namespace).get_opt(name)).await,
+        }
+    };
+    let snapshot = match read.await {
         Ok(Some(snapshot)) => snapshot,
         Ok(None) => {
             warn(what, &about.because("it is gone"));
@@ -150,9 +224,13 @@ async fn csi(
     if content.is_empty() {
         return Some(csi);
     }
-    let of = resource("VolumeSnapshotContent", "volumesnapshotcontents");
-    let contents: Api<DynamicObject> = Api::all_with(client(), &of);
-    match in_time(until, contents.get_opt(&content)).await {
+    let read = async {
+        match listed.contents.get(&(String::new(), content.clone())) {
+            Some(found) => Ok(Some(found.clone())),
+            None => in_time(until, contents(&ctx.client).get_opt(&content)).await,
+        }
+    };
+    match read.await {
         Ok(Some(found)) => csi.with_content(&found.data),
         // What the snapshot says of it is enough.
         Ok(None) => {}
