@@ -214,8 +214,10 @@ pub mod annotation {
     pub const SKIPPED_NO_CSI_PV: &str = "backup.velero.io/skipped-no-csi-pv";
     /// In memory only: additional items of a restore skip the filters.
     pub const RESTORE_MUST_INCLUDE: &str = "restore.velero.io/must-include-additional-items";
-    /// Ours, on a VolumeSnapshot or group: the namespace of the server that took it.
+    /// Ours, on a VolumeSnapshot, its content or a group: the namespace of the server that took it.
     pub const SNAPSHOT_TAKER: &str = "bowline.io/server-namespace";
+    /// Ours, on the content of a group's member: the handles of all members, with commas between them.
+    pub const GROUP_MEMBERS: &str = "bowline.io/group-members";
     /// Ours: what a running restore is doing.
     pub const RESTORE_STAGE: &str = "bowline.io/restore-stage";
     /// On a location whose provider is built in: its plugin is wanted instead.

@@ -19,7 +19,7 @@ use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-pub use kept::{content_secret, keep_claim, lister_secret};
+pub use kept::{content_secret, keep_claim, keep_snapshot, lister_secret};
 
 use crate::action::text;
 
@@ -137,12 +137,21 @@ pub fn snapshot_of(claim: &Value, class: &str, backup: &Backup, server: &str) ->
     })
 }
 
-/// Labels of what a backup makes in the cluster.
+/// What is written on all that a backup makes in the cluster, as a patch.
 #[must_use]
-pub fn owner_labels(backup: &Backup) -> Map<String, Value> {
+pub fn marks(backup: &Backup, server: &str) -> Value {
+    json!({"metadata": {
+        "labels": owner_labels(backup),
+        "annotations": {annotation::SNAPSHOT_TAKER: server},
+    }})
+}
+
+/// Labels of what a backup makes in the cluster: whose it is, and that no other backup copies it.
+fn owner_labels(backup: &Backup) -> Map<String, Value> {
     let pairs = [
         (label::BACKUP_NAME, label_value(&backup.name_any())),
         (label::BACKUP_UID, backup.uid().unwrap_or_default()),
+        (label::EXCLUDE_FROM_BACKUP, "true".to_owned()),
     ];
     let pair = |(key, value): (&str, String)| (key.to_owned(), Value::String(value));
     pairs.into_iter().map(pair).collect()

@@ -6,6 +6,7 @@ pub(crate) mod storage;
 
 use std::time::Duration;
 
+use bowline_api::names::label;
 use bowline_engine::csi::{self, GROUP, VERSION};
 use kube::{
     Api, Client, ResourceExt,
@@ -65,6 +66,11 @@ pub(crate) async fn labelled(api: &Api<DynamicObject>, labels: &str) -> Result<V
         Err(error) => return Err(Error::api("list CSI snapshots")(error)),
     };
     Ok(found.iter().map(value).collect())
+}
+
+/// Whether a restore made it. It may have labels of the backup all the same.
+pub(crate) fn is_restored(object: &Value) -> bool {
+    object["metadata"]["labels"][label::RESTORE_NAME].is_string()
 }
 
 /// The content that a VolumeSnapshot is bound to, if it is there.

@@ -76,6 +76,7 @@ fn snapshot(mut snapshot: Value) -> Result<Executed, Refused> {
     };
     let itself = Related::new(csi::SNAPSHOTS, &namespace, &name);
     insist(&mut snapshot);
+    csi::keep_snapshot(&mut snapshot);
     Ok(Executed {
         object: snapshot,
         related: class.into_iter().chain([content.clone()]).collect(),
@@ -89,7 +90,8 @@ fn class(object: Value) -> Result<Executed, Refused> {
     Ok(with_secret(object, secret))
 }
 
-fn content(object: Value) -> Result<Executed, Refused> {
+fn content(mut object: Value) -> Result<Executed, Refused> {
+    csi::keep_snapshot(&mut object);
     let secret = csi::content_secret(&object);
     Ok(with_secret(object, secret))
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::{
-    item::{ENDED, Run},
+    item::{At, ENDED, Run},
     track::key,
 };
 use crate::{
@@ -110,9 +110,12 @@ impl Run {
         Ok(Some(Related::new(csi::SNAPSHOTS, namespace, cut.name())))
     }
 
-    /// A claim has a snapshot that is of no use.
-    pub(super) fn lose(&self, claim: &Value, why: &str) {
-        self.volumes.ledger().csi_failed(&claim_key(claim), why);
+    /// A claim that is not stored has no use for the snapshot that it may have.
+    pub(super) fn lose_cut(&self, at: At, facts: &Facts<'_>, why: &str) {
+        if is_claims(self.resource(at)) {
+            let claim = key(&facts.namespace(), &facts.name());
+            self.volumes.ledger().csi_lost(&claim, why);
+        }
     }
 
     /// Takes the claims of frozen pods, all at the same time.

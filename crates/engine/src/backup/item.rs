@@ -395,10 +395,12 @@ impl Run {
             }
             Ok(None) => {
                 self.tracker.dropped(at, &namespace, &name);
+                self.lose_cut(at, facts, "the claim is not in the backup");
                 true
             }
             Err(why) => {
                 self.tracker.dropped(at, &namespace, &name);
+                self.lose_cut(at, facts, &why);
                 let about = self.place(at, &namespace, &name).because(why);
                 self.log.error("Error backing up item", &about);
                 false
@@ -456,11 +458,15 @@ impl Run {
         }
         if is_claims(resource)
             && let Some(snapshot) = self.cut(&mut object).await?
-            && !self.bring(&snapshot, true, frozen).await
         {
-            let why = format!("VolumeSnapshot {} could not be backed up", snapshot.name);
-            self.lose(&object, &why);
-            return Err(why);
+            let fine = self.bring(&snapshot, true, frozen).await;
+            // One that is gone meanwhile is only a remark there.
+            if !fine || !self.has(&snapshot) {
+                return Err(format!(
+                    "VolumeSnapshot {} could not be backed up",
+                    snapshot.name
+                ));
+            }
         }
         let taken = if is_volumes(resource) {
             self.snapshot(&object).await?
@@ -480,6 +486,12 @@ impl Run {
             self.taken(name, frozen);
         }
         Ok(Some(taken))
+    }
+
+    /// Whether an object is in the backup.
+    fn has(&self, object: &Related) -> bool {
+        let at = self.discovery.position(&object.group_resource);
+        at.is_some_and(|at| self.tracker.is_stored(at, &object.namespace, &object.name))
     }
 
     /// A plugin goes on working for an object.

@@ -132,6 +132,9 @@ impl Again<'_> {
         if is_snapshot && facts.is_deleting() {
             return Ok(Vec::new());
         }
+        if is_snapshot {
+            csi::keep_snapshot(&mut object);
+        }
         for action in actions {
             if !action.applies_to(resource) || !action.concerns(&facts) {
                 continue;

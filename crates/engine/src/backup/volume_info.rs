@@ -201,6 +201,13 @@ impl Ledger {
         self.failed.insert(claim.to_owned());
     }
 
+    /// A claim has one, and no use for it.
+    pub(super) fn csi_lost(&mut self, claim: &str, why: &str) {
+        if self.cuts.contains_key(claim) {
+            self.csi_failed(claim, why);
+        }
+    }
+
     /// Whether a snapshot is wanted of a volume, by its own claim if none is named.
     pub(super) fn wants_snapshot(
         &self,

@@ -125,22 +125,35 @@ pub fn members(group: &Value, snapshots: Vec<Value>) -> BTreeMap<String, Value> 
     found
 }
 
-/// Makes a member an ordinary snapshot of the backup, which lives on when its group goes.
-pub fn release(member: &mut Value, group: &Value, backup: &Backup, server: &str) {
-    let uid = &group["metadata"]["uid"];
-    let metadata = &mut member["metadata"];
+/// Makes a member an ordinary snapshot, by its metadata.
+pub(super) fn leave(metadata: &mut Value) {
     if let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") {
-        owners.retain(|owner| owner["uid"] != *uid);
+        owners.retain(|owner| owner["kind"] != "VolumeGroupSnapshot");
+        if owners.is_empty() {
+            take(metadata, "ownerReferences");
+        }
     }
     if let Some(Value::Array(finalizers)) = metadata.get_mut("finalizers") {
-        finalizers.retain(|name| {
-            name != finalizer::SNAPSHOT_IN_GROUP && name != finalizer::SNAPSHOT_AS_SOURCE
-        });
+        finalizers.retain(|name| name != finalizer::SNAPSHOT_IN_GROUP);
     }
-    for (key, value) in owner_labels(backup) {
-        metadata["labels"][key] = value;
+}
+
+/// What is written on the contents of members, as a patch: the handles of all that are in the group,
+/// by its content. Some of them may not be in the backup.
+#[must_use]
+pub fn fellows(group: &Value) -> Option<Value> {
+    let all = group["status"]["volumeSnapshotInfoList"].as_array()?;
+    let handles: Vec<&str> = all
+        .iter()
+        .filter_map(|one| one["snapshotHandle"].as_str())
+        .collect();
+    Some(json!({"metadata": {"annotations": {annotation::GROUP_MEMBERS: handles.join(",")}}}))
+}
+
+fn take(object: &mut Value, key: &str) {
+    if let Some(object) = object.as_object_mut() {
+        object.remove(key);
     }
-    metadata["annotations"][annotation::SNAPSHOT_TAKER] = json!(server);
 }
 
 /// What a restore puts where the content of a group was: drivers look for one with the group's handle.
@@ -215,6 +228,7 @@ impl Stub<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::csi::{keep_snapshot, marks};
 
     fn volume(driver: &str) -> Value {
         match driver {
@@ -263,12 +277,13 @@ mod tests {
     }
 
     #[test]
-    fn members_leave_their_group() {
+    fn members_are_known_by_their_owner_and_leave_it_in_the_archive() {
         let group = json!({"metadata": {"name": "g", "uid": "gu"}});
         let snapshot = |owner: &str, of: &str, claim: &str| {
             json!({
                 "metadata": {
-                    "name": claim, "ownerReferences": [{"uid": owner}, {"uid": "else"}],
+                    "name": claim,
+                    "ownerReferences": [{"uid": owner, "kind": "VolumeGroupSnapshot"}],
                     "finalizers": ["snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection", "mine"],
                 },
                 "spec": {"source": {"persistentVolumeClaimName": claim}},
@@ -282,16 +297,39 @@ mod tests {
         ];
         let mut found = members(&group, all);
         assert_eq!(found.keys().collect::<Vec<_>>(), ["a"]);
+        let member = found.get_mut("a").unwrap();
+        let before = member.clone();
+        keep_snapshot(member);
+        assert_eq!(*member, before, "somebody else's stays as it is");
+
         let mut backup = Backup::default();
         backup.metadata.name = Some("b".repeat(70));
         backup.metadata.uid = Some("bu".to_owned());
-        let member = found.get_mut("a").unwrap();
-        release(member, &group, &backup, "velero");
-        let metadata = &member["metadata"];
-        assert_eq!(metadata["ownerReferences"], json!([{"uid": "else"}]));
+        let marks = marks(&backup, "velero");
+        member["metadata"]["labels"] = marks["metadata"]["labels"].clone();
+        keep_snapshot(member);
+        let metadata = &mut member["metadata"];
+        assert_eq!(metadata["ownerReferences"], Value::Null);
         assert_eq!(metadata["finalizers"], json!(["mine"]));
-        assert_eq!(metadata["labels"]["velero.io/backup-uid"], "bu");
+        let labels: Vec<&String> = metadata["labels"].as_object().unwrap().keys().collect();
+        assert_eq!(labels, ["velero.io/backup-name", "velero.io/backup-uid"]);
         let name = metadata["labels"]["velero.io/backup-name"].as_str();
         assert_eq!(name.unwrap().len(), 63);
+        metadata["ownerReferences"] = json!([{"kind": "Job"}]);
+        keep_snapshot(member);
+        let owners = &member["metadata"]["ownerReferences"];
+        assert_eq!(*owners, json!([{"kind": "Job"}]));
+    }
+
+    #[test]
+    fn a_member_knows_its_fellows() {
+        let handles =
+            json!([{"snapshotHandle": "a", "volumeHandle": "v"}, {"snapshotHandle": "b"}]);
+        let group = json!({"status": {"volumeSnapshotInfoList": handles}});
+        assert_eq!(
+            fellows(&group),
+            Some(json!({"metadata": {"annotations": {"bowline.io/group-members": "a,b"}}}))
+        );
+        assert_eq!(fellows(&json!({})), None);
     }
 }

@@ -6,7 +6,7 @@ use bowline_api::{
 };
 use serde_json::{Value, json};
 
-use super::{Cut, restore_size};
+use super::{Cut, group, restore_size};
 use crate::action::{Related, text};
 
 /// Says in a claim's copy which snapshot it has, and asks for as much room as that needs.
@@ -23,6 +23,18 @@ pub fn keep_claim(claim: &mut Value, cut: &Cut, backup: &str) {
     if asked.parse::<Quantity>().is_ok_and(|asked| asked < needed) {
         claim["spec"]["resources"]["requests"]["storage"] = json!(needed.to_string());
     }
+}
+
+/// What is true of a snapshot or content only while its backup is made is not so in the archive.
+pub fn keep_snapshot(object: &mut Value) {
+    let metadata = &mut object["metadata"];
+    if !metadata["labels"][label::BACKUP_UID].is_string() {
+        return;
+    }
+    if let Some(labels) = metadata["labels"].as_object_mut() {
+        labels.remove(label::EXCLUDE_FROM_BACKUP);
+    }
+    group::leave(metadata);
 }
 
 /// The Secret that a content's snapshot is deleted with.

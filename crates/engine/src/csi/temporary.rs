@@ -1,6 +1,8 @@
 //! A content made only to be deleted, so that its driver deletes the snapshot behind it. Pure.
 
-use bowline_api::names::{annotation, finalizer};
+use std::collections::BTreeSet;
+
+use bowline_api::names::{annotation, finalizer, label};
 use serde_json::{Value, json};
 
 use super::{DELETE, GROUP, VERSION, derived_name, group, handle};
@@ -42,7 +44,7 @@ pub fn content(kept: &Value, backup_uid: &str) -> Option<Value> {
         "kind": kept["kind"],
         "metadata": {
             "name": format!("vsc-{}", uuid(&id)),
-            "labels": kept["metadata"]["labels"],
+            "labels": labels(kept),
             "annotations": annotations,
             "finalizers": [finalizer::SNAPSHOT_CONTENT],
         },
@@ -55,12 +57,18 @@ pub fn content(kept: &Value, backup_uid: &str) -> Option<Value> {
 #[must_use]
 pub fn group(handle: &str, members: &[&Value], backup_uid: &str) -> Option<Value> {
     let first = members.first()?;
-    let handles: Vec<&str> = members
+    let mut handles: BTreeSet<&str> = members
         .iter()
         .filter_map(|kept| super::handle(kept))
         .collect();
     if handles.is_empty() {
         return None;
+    }
+    // A driver may insist on being told all of them.
+    for kept in members {
+        let all = kept["metadata"]["annotations"][annotation::GROUP_MEMBERS].as_str();
+        let all = all.into_iter().flat_map(|all| all.split(','));
+        handles.extend(all.filter(|handle| !handle.is_empty()));
     }
     let id = uuid(&derived_name(backup_uid, handle));
     let mut annotations = serde_json::Map::new();
@@ -74,7 +82,7 @@ pub fn group(handle: &str, members: &[&Value], backup_uid: &str) -> Option<Value
         "kind": "VolumeGroupSnapshotContent",
         "metadata": {
             "name": format!("vgsc-{id}"),
-            "labels": first["metadata"]["labels"],
+            "labels": labels(first),
             "annotations": annotations,
             "finalizers": [finalizer::GROUP_SNAPSHOT_CONTENT],
         },
@@ -93,6 +101,15 @@ pub fn group(handle: &str, members: &[&Value], backup_uid: &str) -> Option<Value
             },
         },
     }))
+}
+
+/// As they were, but for whose it is: nobody is to see it out as a snapshot of the backup.
+fn labels(kept: &Value) -> Value {
+    let mut labels = kept["metadata"]["labels"].clone();
+    if let Some(labels) = labels.as_object_mut() {
+        labels.remove(label::BACKUP_UID);
+    }
+    labels
 }
 
 /// Hex digits in the form of a UUID.
@@ -116,7 +133,7 @@ mod tests {
         let kept = json!({
             "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
             "metadata": {
-                "name": "snapcontent-1", "uid": "u1", "resourceVersion": "7", "labels": {"velero.io/backup-name": "b"},
+                "name": "snapcontent-1", "uid": "u1", "resourceVersion": "7", "labels": {"velero.io/backup-name": "b", "velero.io/backup-uid": "u"},
                 "annotations": {"snapshot.storage.kubernetes.io/deletion-secret-name": "s", "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted": "yes"},
             },
             "spec": {"driver": "d", "deletionPolicy": "Retain", "source": {"volumeHandle": "v"}, "sourceVolumeMode": "Block", "volumeSnapshotClassName": "c", "volumeSnapshotRef": {"uid": "x"}},
@@ -148,6 +165,8 @@ mod tests {
             made["metadata"]["finalizers"],
             json!(["snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"])
         );
+        let labels = &made["metadata"]["labels"];
+        assert_eq!(*labels, json!({"velero.io/backup-name": "b"}));
         assert_eq!(content(&json!({"status": {}}), "b"), None);
     }
 
@@ -156,6 +175,7 @@ mod tests {
         let member = |handle: &str| {
             json!({
                 "metadata": {"name": handle, "labels": {"velero.io/backup-name": "b"}, "annotations": {
+                    "bowline.io/group-members": "h1,h2,h3",
                     "snapshot.storage.kubernetes.io/deletion-secret-name": "s",
                     "snapshot.storage.kubernetes.io/deletion-secret-namespace": "n",
                 }},
@@ -168,7 +188,7 @@ mod tests {
         let made = group("g", &members, "uid").unwrap();
         assert_eq!(
             made["spec"]["source"]["groupSnapshotHandles"],
-            json!({"volumeGroupSnapshotHandle": "g", "volumeSnapshotHandles": ["h1", "h2"]})
+            json!({"volumeGroupSnapshotHandle": "g", "volumeSnapshotHandles": ["h1", "h2", "h3"]})
         );
         assert_eq!(made["spec"]["deletionPolicy"], "Delete");
         assert_eq!(made["spec"]["volumeGroupSnapshotRef"]["uid"], Value::Null);

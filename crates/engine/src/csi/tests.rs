@@ -13,7 +13,7 @@ fn a_snapshot_has_the_labels_of_its_claim_and_of_the_backup() {
             "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
             "metadata": {
                 "generateName": "velero-data-", "namespace": "shop",
-                "labels": {"app": "shop", "velero.io/backup-name": label_value(&"b".repeat(70)), "velero.io/backup-uid": "u"},
+                "labels": {"app": "shop", "velero.io/backup-name": label_value(&"b".repeat(70)), "velero.io/backup-uid": "u", "velero.io/exclude-from-backup": "true"},
                 "annotations": {"bowline.io/server-namespace": "velero"},
             },
             "spec": {"source": {"persistentVolumeClaimName": "data"}, "volumeSnapshotClassName": "fast"},

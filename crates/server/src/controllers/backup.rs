@@ -31,7 +31,7 @@ use kube::{
     ResourceExt,
     runtime::{WatchStreamExt, reflector, watcher},
 };
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 
 use self::queue::{Stage, Step, Waiting};
 use super::runs::Runs;
@@ -59,7 +59,6 @@ pub async fn run(ctx: Arc<Context>) {
         tokio::select! {
             () = ctx.stop.cancelled() => break,
             change = changes.next() => match change {
-                Some(Ok(watcher::Event::InitDone)) => sweeps.knows_all = true,
                 Some(Ok(_)) => {}
                 Some(Err(error)) => tracing::warn!(controller = NAME, "watch backups: {error}"),
                 None => break,
@@ -70,10 +69,7 @@ pub async fn run(ctx: Arc<Context>) {
         let backups: Vec<Arc<Backup>> = store.state();
         count(&ctx, &backups);
         let done = look(&ctx, &backups, &mut runs).await;
-        let done = match sweeps.is_due() {
-            true => done.and(sweeps.sweep(&ctx, &backups).await),
-            false => done,
-        };
+        sweeps.look(&ctx);
         pause = match done {
             Ok(()) => runs.next_try().unwrap_or(LOOK).min(LOOK),
             Err(error) => {
@@ -88,25 +84,34 @@ pub async fn run(ctx: Arc<Context>) {
     }
 }
 
-/// Looks for what backups that are over have left in the cluster, now and then.
+/// Looks for what backups that are over have left in the cluster, now and then. That may take its time,
+/// and holds up nobody.
 #[derive(Default)]
 struct Sweeps {
     last: Option<Instant>,
-    /// Until then, a backup that is not known may be there all the same.
-    knows_all: bool,
+    task: JoinSet<()>,
 }
 
 impl Sweeps {
-    fn is_due(&self) -> bool {
-        self.knows_all && self.last.is_none_or(|last| last.elapsed() >= LOOK)
-    }
-
-    async fn sweep(&mut self, ctx: &Context, backups: &[Arc<Backup>]) -> Result<()> {
-        if ctx.settings.has_feature(FEATURE_CSI) && !waiting::is_uninstalled(ctx).await? {
-            handover::sweep(ctx, backups).await?;
+    fn look(&mut self, ctx: &Arc<Context>) {
+        while self.task.try_join_next().is_some() {}
+        let is_due = self.last.is_none_or(|last| last.elapsed() >= LOOK);
+        if !is_due || !self.task.is_empty() || !ctx.settings.has_feature(FEATURE_CSI) {
+            return;
         }
         self.last = Some(Instant::now());
-        Ok(())
+        let ctx = Arc::clone(ctx);
+        self.task.spawn(async move {
+            let swept = async {
+                match waiting::is_uninstalled(&ctx).await? {
+                    true => Ok(()),
+                    false => handover::sweep(&ctx).await,
+                }
+            };
+            if let Err(error) = swept.await {
+                tracing::warn!(controller = NAME, "CSI snapshots: {}", error.chain());
+            }
+        });
     }
 }
 

@@ -1,12 +1,11 @@
-//! Volume group snapshots in the cluster. Their members outlive them: a group is an object only for as
-//! long as it takes to have them.
+//! Volume group snapshots in the cluster. They are objects for as long as the backup that takes them.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use bowline_api::names::annotation;
 use bowline_engine::csi::{
-    DELETE,
-    group::{GROUP, VERSION},
+    DELETE, RETAIN,
+    group::{GROUP, VERSION, members as members_of},
     group_handle,
 };
 use kube::{
@@ -16,7 +15,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{delete, gone, labelled, patch, value};
+use super::{delete, gone, is_restored, labelled, patch, value};
 use crate::{Error, Result};
 
 /// How long a group may take to have its members, and to go; and how often it is looked at.
@@ -42,19 +41,63 @@ pub(crate) fn classes(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &kind("VolumeGroupSnapshotClass"))
 }
 
-/// Removes the groups with these labels that somebody has left. The contents of their members, which
-/// nobody else sees out, are in the list.
-pub(crate) async fn clear(client: &Client, labels: &str) -> Result<Vec<Value>> {
+/// Groups of this backup, or of any, that are not a restore's.
+pub(crate) async fn live(client: &Client, labels: &str) -> Result<Vec<Value>> {
     let all = Api::all_with(client.clone(), &kind("VolumeGroupSnapshot"));
+    let mut found = labelled(&all, labels).await?;
+    found.retain(|group| !is_restored(group));
+    Ok(found)
+}
+
+/// Removes the groups with these labels. What the driver has stays if `stays` says so of any of the
+/// members, by namespace and name, or if it is in `kept`. The contents of the members, which nobody else
+/// sees out, are in the list.
+pub(crate) async fn clear(
+    client: &Client,
+    labels: &str,
+    stays: impl Fn(&str, &str) -> bool,
+    kept: &BTreeSet<String>,
+) -> Result<Vec<Value>> {
     let mut handles = BTreeSet::new();
-    for group in labelled(&all, labels).await? {
+    let is_kept = |content: &Value| handle(content).is_some_and(|handle| kept.contains(handle));
+    for group in live(client, labels).await? {
         let group = settled(client, group).await?;
-        handles.extend(remove(client, &group, DELETE).await?);
+        let namespace = group["metadata"]["namespace"].as_str().unwrap_or_default();
+        let snapshots = super::snapshots(client, namespace);
+        let snapshots = snapshots.list(&ListParams::default()).await;
+        let snapshots = snapshots.map_err(Error::api("list VolumeSnapshots"))?;
+        let members = members_of(&group, snapshots.items.iter().map(value).collect());
+        let content = content(client, &group).await?;
+        let policy = policy(
+            members.values().any(|of| stays(namespace, name(of)))
+                || content.as_ref().is_some_and(is_kept),
+        );
+        remove(client, &group, content.as_ref(), policy).await?;
+        let handle = content.as_ref().and_then(handle);
+        handles.extend(handle.map(str::to_owned));
+    }
+    // Contents whose groups are gone already.
+    for content in labelled(&contents(client), labels).await? {
+        if !is_restored(&content) {
+            let_go(client, &content, policy(is_kept(&content))).await?;
+        }
     }
     match handles.is_empty() {
         true => Ok(Vec::new()),
         false => members(client, |handle| handles.contains(handle)).await,
     }
+}
+
+fn policy(stays: bool) -> &'static str {
+    match stays {
+        true => RETAIN,
+        false => DELETE,
+    }
+}
+
+/// What the driver calls a group, by its content.
+fn handle(content: &Value) -> Option<&str> {
+    content["status"]["volumeGroupSnapshotHandle"].as_str()
 }
 
 /// Contents of groups that the driver calls so.
@@ -88,7 +131,8 @@ async fn settled(client: &Client, group: Value) -> Result<Value> {
             return Ok(group);
         };
         let status = &found["status"];
-        let is_settled = status["readyToUse"] == true
+        // It has this once its members are made; it may be long until it is ready.
+        let is_settled = status["creationTime"].is_string()
             || status["error"].is_object()
             || found["metadata"]["deletionTimestamp"].is_string();
         if is_settled || Instant::now() >= until {
@@ -98,18 +142,19 @@ async fn settled(client: &Client, group: Value) -> Result<Value> {
     }
 }
 
-/// Removes a group; the policy says what becomes of what the driver has. Returns what the driver calls
-/// it, if it has it.
+/// Removes a group; the policy says what becomes of what the driver has.
 ///
 /// It goes before its content, as with any snapshot: one that misses its content gets another.
-pub(crate) async fn remove(client: &Client, group: &Value, policy: &str) -> Result<Option<String>> {
+async fn remove(client: &Client, group: &Value, found: Option<&Value>, policy: &str) -> Result<()> {
     let namespace = group["metadata"]["namespace"].as_str();
     let api = groups(client, namespace.unwrap_or_default());
-    let of = contents(client);
-    let found = content(client, group).await?;
-    if let Some(content) = &found {
-        let wanted = json!({"spec": {"deletionPolicy": policy}});
-        patch(&of, name(content), &wanted).await?;
+    if let Some(content) = found {
+        // The labels find it when the group is gone.
+        let wanted = json!({
+            "metadata": {"labels": group["metadata"]["labels"]},
+            "spec": {"deletionPolicy": policy},
+        });
+        patch(&contents(client), name(content), &wanted).await?;
     }
     delete(&api, group).await?;
     if !gone(&api, group, PATIENCE).await {
@@ -119,23 +164,26 @@ pub(crate) async fn remove(client: &Client, group: &Value, policy: &str) -> Resu
             "VolumeGroupSnapshot is still there after {PATIENCE:?}"
         );
     }
-    if let Some(content) = content(client, group).await? {
-        // Its driver's side waits for the mark.
-        let wanted = json!({
-            "metadata": {"annotations": {annotation::GROUP_BEING_DELETED: "yes"}},
-            "spec": {"deletionPolicy": policy},
-        });
-        patch(&of, name(&content), &wanted).await?;
-        delete(&of, &content).await?;
+    match content(client, group).await? {
+        Some(content) => let_go(client, &content, policy).await,
+        None => Ok(()),
     }
-    let handle = found
-        .as_ref()
-        .map(|content| &content["status"]["volumeGroupSnapshotHandle"]);
-    Ok(handle.and_then(Value::as_str).map(str::to_owned))
+}
+
+/// Removes the content of a group that is gone.
+async fn let_go(client: &Client, content: &Value, policy: &str) -> Result<()> {
+    let api = contents(client);
+    // Its driver's side waits for the mark.
+    let wanted = json!({
+        "metadata": {"annotations": {annotation::GROUP_BEING_DELETED: "yes"}},
+        "spec": {"deletionPolicy": policy},
+    });
+    patch(&api, name(content), &wanted).await?;
+    delete(&api, content).await
 }
 
 /// The content of a group, if it is there, whether the group knows it yet or not.
-async fn content(client: &Client, group: &Value) -> Result<Option<Value>> {
+pub(crate) async fn content(client: &Client, group: &Value) -> Result<Option<Value>> {
     let uid = &group["metadata"]["uid"];
     let expected = format!("groupsnapcontent-{}", uid.as_str().unwrap_or_default());
     let bound = &group["status"]["boundVolumeGroupSnapshotContentName"];

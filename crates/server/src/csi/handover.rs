@@ -3,13 +3,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use bowline_api::{
     files::BackupOperation,
     names::{annotation, label},
-    v1::{Backup, BackupPhase},
+    v1::{Backup, BackupPhase, BackupStorageLocation},
 };
 use bowline_engine::csi::{self, DELETE, RETAIN, operation};
 use bowline_vault::crash;
@@ -18,8 +19,8 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::{
-    all_snapshots, content_of, contents, delete, gone, groups, labelled, patch, snapshots, storage,
-    value,
+    all_snapshots, content_of, contents, delete, gone, groups, is_restored, labelled, patch,
+    snapshots, storage, value,
 };
 use crate::{Context, Error, Result};
 
@@ -30,6 +31,9 @@ const PARALLEL: usize = 64;
 const LIMIT: Duration = Duration::from_secs(120);
 /// How long the controller may take when nothing depends on it.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The longest value of a label.
+const LONGEST_LABEL: usize = 63;
 
 /// Whose snapshots stay in the storage.
 #[derive(Debug, Clone, Copy)]
@@ -57,44 +61,74 @@ impl Stays<'_> {
     }
 }
 
-/// Removes the live snapshots of a backup.
-pub(crate) async fn clear(client: &Client, backup_uid: &str, stays: Stays<'_>) -> Result<()> {
+/// What becomes of a backup's snapshots.
+struct Fate<'a> {
+    stays: Stays<'a>,
+    /// Groups, as their drivers name them, of which a member stays: no member goes alone.
+    kept: BTreeSet<String>,
+    /// What could not be deleted.
+    left: Mutex<Vec<String>>,
+}
+
+impl<'a> Fate<'a> {
+    fn new(stays: Stays<'a>) -> Self {
+        Self {
+            stays,
+            kept: BTreeSet::new(),
+            left: Mutex::default(),
+        }
+    }
+
+    fn spares(&self, content: &Value) -> bool {
+        let of = &content["spec"]["volumeSnapshotRef"];
+        let text = |key: &str| of[key].as_str().unwrap_or_default();
+        let group = csi::group_handle(content);
+        self.stays.has(text("namespace"), text("name"))
+            || group.is_some_and(|group| self.kept.contains(group))
+    }
+}
+
+/// Removes the live snapshots of a backup. Says what the driver does not delete.
+pub(crate) async fn clear(
+    client: &Client,
+    backup_uid: &str,
+    stays: Stays<'_>,
+) -> Result<Vec<String>> {
     if backup_uid.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let labels = format!("{}={backup_uid}", label::BACKUP_UID);
-    let members = groups::clear(client, &labels).await?;
+    let mut fate = Fate::new(stays);
+    let marked = labelled(&contents(client), &labels).await?;
+    let spared = marked.iter().filter(|content| fate.spares(content));
+    fate.kept = spared
+        .filter_map(|content| csi::group_handle(content).map(str::to_owned))
+        .collect();
+    let fate = &fate;
+    // Groups first: they make members anew that they miss.
+    let has = |namespace: &str, name: &str| stays.has(namespace, name);
+    let members = groups::clear(client, &labels, has, &fate.kept).await?;
     let live = live(client, &labels).await?;
-    let bound: BTreeSet<String> = live
+    let seen_to: BTreeSet<String> = live
         .iter()
         .filter_map(|snapshot| csi::bound_content(snapshot).map(str::to_owned))
         .collect();
     stream::iter(live)
         .map(Ok)
         .try_for_each_concurrent(PARALLEL, |snapshot| async move {
-            one(client, &snapshot, stays).await
+            one(client, &snapshot, fate).await
         })
         .await?;
-    for content in members {
-        if !bound.contains(&place(&content).1) {
-            let_go(client, &content, false).await?;
-        }
-    }
-    // A content whose snapshot is gone already.
-    for content in labelled(&contents(client), &labels).await? {
-        if is_restored(&content) {
+    // Contents whose snapshots are gone already.
+    let labelled = labelled(&contents(client), &labels).await?;
+    for content in members.into_iter().chain(labelled) {
+        if is_restored(&content) || seen_to.contains(&place(&content).1) {
             continue;
         }
-        let name = place(&content).1;
-        if bound.contains(&name) {
-            continue;
-        }
-        let of = &content["spec"]["volumeSnapshotRef"];
-        let text = |key: &str| of[key].as_str().unwrap_or_default();
-        let stays = stays.has(text("namespace"), text("name"));
-        let_go(client, &content, stays).await?;
+        let_go(client, &content, fate.spares(&content), fate).await?;
     }
-    Ok(())
+    let mut left = fate.left.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(std::mem::take(&mut left))
 }
 
 /// Snapshots that a backup has made. What a restore made of its archive may have the same labels.
@@ -104,21 +138,18 @@ async fn live(client: &Client, labels: &str) -> Result<Vec<Value>> {
     Ok(found)
 }
 
-fn is_restored(object: &Value) -> bool {
-    object["metadata"]["labels"][label::RESTORE_NAME].is_string()
-}
-
 /// Removes one snapshot that is of no use to anybody, with what the driver has.
 pub(crate) async fn discard(client: &Client, snapshot: &Value) -> Result<()> {
-    one(client, snapshot, Stays::None).await
+    one(client, snapshot, &Fate::new(Stays::None)).await
 }
 
 /// The VolumeSnapshot goes before its content: one that misses its content gets another, made of the
 /// same snapshot in the storage, which then goes with that.
-async fn one(client: &Client, snapshot: &Value, stays: Stays<'_>) -> Result<()> {
+async fn one(client: &Client, snapshot: &Value, fate: &Fate<'_>) -> Result<()> {
     let (namespace, name) = place(snapshot);
-    let stays = stays.has(&namespace, &name);
+    let mut stays = fate.stays.has(&namespace, &name);
     if let Some(content) = content(client, snapshot).await? {
+        stays = stays || fate.spares(&content);
         // The label finds it when the snapshot is gone.
         let uid = &snapshot["metadata"]["labels"][label::BACKUP_UID];
         let wanted = json!({
@@ -143,7 +174,10 @@ async fn one(client: &Client, snapshot: &Value, stays: Stays<'_>) -> Result<()> 
         );
     }
     match content(client, snapshot).await? {
-        Some(content) => let_go(client, &content, stays).await,
+        Some(content) => {
+            let stays = stays || fate.spares(&content);
+            let_go(client, &content, stays, fate).await
+        }
         None => Ok(()),
     }
 }
@@ -184,14 +218,16 @@ async fn expected_content(client: &Client, snapshot: &Value) -> Result<Option<Va
 ///
 /// Its driver's side waits for a mark that the snapshot goes. That is not always made: a member of a
 /// group has no class, and so nobody sees it out.
-async fn let_go(client: &Client, content: &Value, stays: bool) -> Result<()> {
+async fn let_go(client: &Client, content: &Value, stays: bool, fate: &Fate<'_>) -> Result<()> {
     if csi::group_handle(content).is_some() && !stays {
         // The group is gone, and nobody else deletes what it had.
         let members = groups::members_with(client, content).await?;
         let uid = content["metadata"]["labels"][label::BACKUP_UID].as_str();
         let failed = storage::delete(client, &members, uid.unwrap_or_default(), LIMIT).await;
-        if let Some(why) = failed.into_iter().next() {
-            return Err(Error::Setup(why));
+        if !failed.is_empty() {
+            let mut left = fate.left.lock().unwrap_or_else(PoisonError::into_inner);
+            left.extend(failed);
+            return Ok(());
         }
     }
     // Whoever sees that it goes must know by then what is to become of the storage.
@@ -209,43 +245,96 @@ fn place(object: &Value) -> (String, String) {
 }
 
 /// What becomes of live snapshots whose backup is not at work. `backups` are all there are, by uid, with
-/// their phases; none for one that is being worked on.
-fn fate(uid: &str, backups: &HashMap<String, Option<BackupPhase>>) -> Option<Stays<'static>> {
+/// their phases; none for one that is being worked on. The inner none: it is not there, and nobody
+/// knows yet.
+fn fate_of(
+    uid: &str,
+    backups: &HashMap<String, Option<BackupPhase>>,
+) -> Option<Option<Stays<'static>>> {
     match backups.get(uid) {
-        None => Some(Stays::None),
-        Some(Some(BackupPhase::Failed | BackupPhase::FailedValidation)) => Some(Stays::None),
-        Some(Some(BackupPhase::Completed | BackupPhase::PartiallyFailed)) => Some(Stays::All),
+        None => Some(None),
+        Some(Some(BackupPhase::Failed | BackupPhase::FailedValidation)) => Some(Some(Stays::None)),
+        Some(Some(BackupPhase::Completed | BackupPhase::PartiallyFailed)) => Some(Some(Stays::All)),
         Some(_) => None,
     }
 }
 
 /// Sees to live snapshots that this installation has taken for backups that are over or gone.
-pub(crate) async fn sweep(ctx: &Context, backups: &[std::sync::Arc<Backup>]) -> Result<()> {
-    let live = live(&ctx.client, label::BACKUP_UID).await?;
-    let ours = live.iter().filter(|snapshot| {
-        snapshot["metadata"]["annotations"][annotation::SNAPSHOT_TAKER] == *ctx.namespace
+pub(crate) async fn sweep(ctx: &Context) -> Result<()> {
+    let of_any = label::BACKUP_UID;
+    let mut found = live(&ctx.client, of_any).await?;
+    found.extend(groups::live(&ctx.client, of_any).await?);
+    found.extend(labelled(&contents(&ctx.client), of_any).await?);
+    let ours = found.iter().filter(|object| {
+        let metadata = &object["metadata"];
+        !is_restored(object)
+            && metadata["annotations"][annotation::SNAPSHOT_TAKER] == *ctx.namespace
+            // Somebody sees to it already.
+            && !metadata["deletionTimestamp"].is_string()
     });
-    let uids: BTreeSet<&str> = ours
-        .filter_map(|snapshot| snapshot["metadata"]["labels"][label::BACKUP_UID].as_str())
+    let names: BTreeMap<&str, &str> = ours
+        .filter_map(|object| {
+            let labels = &object["metadata"]["labels"];
+            let name = labels[label::BACKUP_NAME].as_str();
+            Some((labels[of_any].as_str()?, name.unwrap_or_default()))
+        })
         .collect();
-    if uids.is_empty() {
+    if names.is_empty() {
         return Ok(());
     }
+    // After the snapshots: whoever has one by now is in the list.
+    let backups = ctx.list::<Backup>("").await?;
     let phases = backups.iter().filter_map(|backup| {
         let at_work = ctx.running.contains(&backup.name_any());
         let status = backup.status.as_ref().filter(|_| !at_work);
         Some((backup.uid()?, status.and_then(|s| s.phase.clone())))
     });
     let phases = phases.collect();
-    let found: BTreeMap<&str, Stays<'_>> = uids
-        .into_iter()
-        .filter_map(|uid| Some((uid, fate(uid, &phases)?)))
-        .collect();
-    for (uid, stays) in found {
-        tracing::warn!(uid, ?stays, "its backup is over; its CSI snapshots go");
-        clear(&ctx.client, uid, stays).await?;
+    for (uid, name) in names {
+        let Some(stays) = fate_of(uid, &phases) else {
+            continue;
+        };
+        let stays = match stays {
+            Some(stays) => stays,
+            // Its object may be gone, and the backup good.
+            None if is_in_a_bucket(ctx, name, uid).await? => Stays::All,
+            None => Stays::None,
+        };
+        tracing::warn!(
+            uid,
+            name,
+            ?stays,
+            "the backup is over; its CSI snapshots go"
+        );
+        for why in clear(&ctx.client, uid, stays).await? {
+            tracing::warn!(uid, name, "{why}");
+        }
     }
     Ok(())
+}
+
+/// Whether a backup is in any bucket and at its end, by the label with its name. Until all buckets have answered,
+/// nobody knows.
+async fn is_in_a_bucket(ctx: &Context, name: &str, uid: &str) -> Result<bool> {
+    if name.is_empty() || name.len() == LONGEST_LABEL {
+        // That may not be the whole name.
+        return Ok(true);
+    }
+    for location in ctx.list::<BackupStorageLocation>("").await? {
+        let found = ctx.bucket(&location).await?.backup(name).await?;
+        let is_it = found.is_some_and(|found| {
+            let phase = found.status.as_ref().and_then(|s| s.phase.as_ref());
+            let is_over = matches!(
+                phase,
+                Some(BackupPhase::Completed | BackupPhase::PartiallyFailed)
+            );
+            is_over && found.uid().as_deref() == Some(uid)
+        });
+        if is_it {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -267,11 +356,12 @@ mod tests {
             .map(|(uid, phase)| (uid.to_owned(), phase))
             .into_iter()
             .collect();
-        let is = |uid: &str| match fate(uid, &backups) {
+        let is = |uid: &str| match fate_of(uid, &backups) {
             None => "left alone",
-            Some(Stays::None) => "gone",
-            Some(Stays::All) => "kept",
-            Some(Stays::Of(_)) => "some",
+            Some(None) => "unknown",
+            Some(Some(Stays::None)) => "gone",
+            Some(Some(Stays::All)) => "kept",
+            Some(Some(Stays::Of(_))) => "some",
         };
         for (uid, expected) in [
             ("new", "left alone"),
@@ -281,7 +371,7 @@ mod tests {
             ("failed", "gone"),
             ("whole", "kept"),
             ("half", "kept"),
-            ("unknown", "gone"),
+            ("another", "unknown"),
         ] {
             assert_eq!(is(uid), expected, "{uid}");
         }

@@ -7,9 +7,9 @@ use bowline_engine::csi::{self, temporary};
 use futures::{StreamExt, stream};
 use kube::{
     Api, Client, ResourceExt,
-    api::{DynamicObject, PostParams},
+    api::{DynamicObject, Patch, PatchParams, PostParams},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{become_so, contents, gone, groups, object, value};
 use crate::Error;
@@ -80,6 +80,9 @@ async fn one(api: Api<DynamicObject>, temporary: Value, limit: Duration) -> Resu
             "nobody looked at {name} within {limit:?}: does the driver's csi-snapshotter run?"
         ));
     }
+    tell_handle(&api, &live)
+        .await
+        .map_err(|error| Error::api(format!("patch the status of {name}"))(error).chain())?;
     super::delete(&api, &live)
         .await
         .map_err(|error| error.chain())?;
@@ -95,7 +98,36 @@ async fn one(api: Api<DynamicObject>, temporary: Value, limit: Duration) -> Resu
     ))
 }
 
-/// The driver's side has looked at it, or it goes already. What goes before that takes nothing along.
+/// Says in the status what the driver calls it, if the driver's side does not: that deletes nothing
+/// which it does not find there, and may not be able to look without the secrets of a class.
+async fn tell_handle(api: &Api<DynamicObject>, live: &Value) -> Result<(), kube::Error> {
+    let source = &live["spec"]["source"];
+    let (key, handle) = match &source["groupSnapshotHandles"] {
+        Value::Null => ("snapshotHandle", &source["snapshotHandle"]),
+        group => (
+            "volumeGroupSnapshotHandle",
+            &group["volumeGroupSnapshotHandle"],
+        ),
+    };
+    let name = live["metadata"]["name"].as_str().unwrap_or_default();
+    let Some(found) = api.get_opt(name).await? else {
+        return Ok(());
+    };
+    if found.data["status"][key].is_string() {
+        return Ok(());
+    }
+    let status = json!({"status": {key: handle}});
+    let params = PatchParams::default();
+    match api
+        .patch_status(name, &params, &Patch::Merge(&status))
+        .await
+    {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+/// The driver's side has looked at it, or it goes already.
 fn is_known(found: Option<&DynamicObject>) -> bool {
     found.is_none_or(|found| {
         let status = &found.data["status"];

@@ -275,6 +275,64 @@ async fn a_driver_that_does_not_answer_costs_the_claims() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_cannot_look_deletes_what_it_is_told_of() {
+    let scene = shop();
+    let driver = Driver::start(&scene.client, Mood::Quick);
+    scene.start(backup::run);
+    begin(&scene, json!({})).await;
+    becomes(&scene, BackupPhase::Completed).await;
+    vanish(&driver).await;
+    assert_eq!(driver.storage().len(), 2);
+    driver.be(Mood::Blind);
+    ask_for_deletion(&scene).await;
+    eventually("the backup to go", async || {
+        scene.get::<Backup>("b").await.is_none()
+    })
+    .await;
+    assert_eq!(driver.storage(), [""; 0]);
+    assert_eq!(driver.live().await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_backup_copies_the_live_snapshots_of_another() {
+    let scene = shop();
+    let driver = Driver::start(&scene.client, Mood::Slow);
+    scene.start(backup::run);
+    let other = json!({"includedNamespaces": ["shop"], "storageLocation": "default"});
+    let _: Backup = scene
+        .create(json!({"metadata": {"name": "other"}, "spec": other}))
+        .await;
+    eventually("the other one to wait", async || {
+        let found = scene.get::<Backup>("other").await;
+        let phase = found.and_then(|found| found.status?.phase);
+        phase == Some(BackupPhase::WaitingForPluginOperations)
+    })
+    .await;
+    begin(&scene, json!({})).await;
+    let made = becomes(&scene, BackupPhase::WaitingForPluginOperations).await;
+    assert_eq!(made.status.unwrap().csi_volume_snapshots_attempted, Some(2));
+    let archive = archive(&scene);
+    let snapshots = archive.iter().filter(|(path, _)| {
+        path.starts_with("resources/volumesnapshot") && path.contains("/namespaces/shop/")
+            || path.starts_with("resources/volumesnapshotcontents")
+    });
+    for (path, object) in snapshots {
+        let labels = &object["metadata"]["labels"];
+        assert_eq!(labels["velero.io/backup-name"], "b", "{path}");
+        assert_eq!(
+            labels["velero.io/exclude-from-backup"],
+            Value::Null,
+            "{path}"
+        );
+    }
+    assert_eq!(file(&scene, "itemoperations").as_array().unwrap().len(), 2);
+    driver.be(Mood::Quick);
+    becomes(&scene, BackupPhase::Completed).await;
+    vanish(&driver).await;
+    assert_eq!(driver.storage().len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_dies_in_the_middle_leaves_nothing_behind() {
     let mut scene = shop();
     let driver = Driver::start(&scene.client, Mood::Mute);

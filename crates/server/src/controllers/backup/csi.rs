@@ -151,9 +151,9 @@ impl Csi {
         let gone = |what: &str| format!("{what} was deleted while it was backed up");
         let (namespace, name) = place(&cut.snapshot);
         let (_, content) = place(&cut.content);
-        let labels = json!({"metadata": {"labels": csi::owner_labels(&self.backup)}});
+        let marks = csi::marks(&self.backup, &self.ctx.namespace);
         let api = contents(&self.ctx.client);
-        let marked = patch(&api, content, &labels)
+        let marked = patch(&api, content, &marks)
             .await
             .map_err(|error| error.chain())?;
         let content = marked.ok_or_else(|| gone(content))?;
@@ -171,7 +171,10 @@ impl Csi {
         self.making.close();
         self.making.wait().await;
         let uid = self.backup.uid().unwrap_or_default();
-        handover::clear(&self.ctx.client, &uid, Stays::None).await
+        for why in handover::clear(&self.ctx.client, &uid, Stays::None).await? {
+            tracing::warn!(backup = %self.backup.name_any(), "{why}");
+        }
+        Ok(())
     }
 
     pub(super) async fn drop_one(&self, snapshot: &Value) {

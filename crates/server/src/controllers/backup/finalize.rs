@@ -51,7 +51,9 @@ pub(super) async fn finalize(ctx: &Arc<Context>, bucket: &Bucket, found: Backup)
     if ctx.settings.has_feature(FEATURE_CSI) || operations.iter().any(is_snapshot) {
         // The archive has them by now, and the storage keeps them.
         let uid = found.uid().unwrap_or_default();
-        handover::clear(&ctx.client, &uid, Stays::Of(&operations)).await?;
+        for why in handover::clear(&ctx.client, &uid, Stays::Of(&operations)).await? {
+            tracing::warn!(backup = name, "{why}");
+        }
     }
     end(ctx, &found, &last.status.unwrap_or_default(), None).await
 }

@@ -27,24 +27,27 @@ pub(super) async fn snapshots(
     bucket: Option<&Bucket>,
     backup: &Backup,
 ) -> Result<Vec<String>> {
+    let mut left = Vec::new();
     if ctx.settings.has_feature(FEATURE_CSI) {
         let uid = backup.uid().unwrap_or_default();
-        handover::clear(&ctx.client, &uid, Stays::None).await?;
+        left = handover::clear(&ctx.client, &uid, Stays::None).await?;
     }
     let Some(bucket) = bucket else {
-        return Ok(Vec::new());
+        return Ok(left);
     };
     let kept = match kept(ctx, bucket, backup).await {
         Ok(kept) => kept,
         Err(error) => {
-            return Ok(vec![format!(
+            left.push(format!(
                 "error looking for CSI snapshots in the backup: {error}"
-            )]);
+            ));
+            return Ok(left);
         }
     };
     let limit = ctx.settings.resource_timeout;
     let uid = backup.uid().unwrap_or_default();
-    Ok(storage::delete(&ctx.client, &kept, &uid, limit).await)
+    left.extend(storage::delete(&ctx.client, &kept, &uid, limit).await);
+    Ok(left)
 }
 
 /// The contents in the archive that this backup has taken.

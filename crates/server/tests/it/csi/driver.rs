@@ -17,6 +17,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
+const CONTENT: &str = "VolumeSnapshotContent";
 const CONTENT_FINALIZER: &str =
     "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
 const SNAPSHOT_FINALIZER: &str = "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection";
@@ -32,7 +33,7 @@ pub(super) fn kinds() -> Vec<Value> {
         };
         // Whoever writes a status writes it alone where somebody here depends on that.
         let subresources = match kind {
-            "VolumeGroupSnapshotContent" => json!({"status": {}}),
+            "VolumeGroupSnapshotContent" | CONTENT => json!({"status": {}}),
             _ => json!({}),
         };
         json!({
@@ -71,6 +72,8 @@ pub(super) enum Mood {
     Slow,
     /// Takes them, and deletes them.
     Quick,
+    /// Takes and deletes them, but cannot find those that were there before.
+    Blind,
     /// Does not delete them.
     Stubborn,
 }
@@ -171,10 +174,13 @@ impl State {
 
     async fn patch(&self, kind: &str, object: &Value, patch: Value) -> kube::Result<()> {
         let api = self.api(kind, object["metadata"]["namespace"].as_str());
-        let params = PatchParams::default();
-        api.patch(name(object), &params, &Patch::Merge(&patch))
-            .await
-            .map(drop)
+        let (params, is_status) = (PatchParams::default(), patch["status"].is_object());
+        let patch = Patch::Merge(&patch);
+        match kind == CONTENT && is_status {
+            true => api.patch_status(name(object), &params, &patch).await,
+            false => api.patch(name(object), &params, &patch).await,
+        }
+        .map(drop)
     }
 
     async fn turn(&self) -> kube::Result<()> {
@@ -193,6 +199,11 @@ impl State {
             }
         }
         for content in contents.iter().filter(|c| is_held(c) && !is_going(c)) {
+            if mood == Mood::Blind {
+                let status =
+                    json!({"status": {"readyToUse": false, "error": {"message": "no secrets"}}});
+                self.patch("VolumeSnapshotContent", content, status).await?;
+            }
             if mood == Mood::Quick {
                 let status = json!({"status": {
                     "snapshotHandle": content["spec"]["source"]["snapshotHandle"], "readyToUse": true,
@@ -254,8 +265,10 @@ impl State {
                     "namespace": snapshot["metadata"]["namespace"], "name": name(snapshot), "uid": uid,
                 },
             },
-            "status": {"snapshotHandle": handle, "restoreSize": 2_i64 << 30, "readyToUse": is_ready},
         });
+        let status = json!({"status": {
+            "snapshotHandle": handle, "restoreSize": 2_i64 << 30, "readyToUse": is_ready,
+        }});
         self.storage.lock().unwrap().insert(handle);
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         let made = self
@@ -263,9 +276,12 @@ impl State {
             .create(&PostParams::default(), &object)
             .await;
         match made {
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(content),
-            made => made.map(|_| content),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            made => drop(made?),
         }
+        let of = json!({"metadata": {"name": content}});
+        self.patch(CONTENT, &of, status).await?;
+        Ok(content)
     }
 
     /// Takes groups: members first, then their group knows its content.
@@ -288,16 +304,28 @@ impl State {
             for claim in claims.list(&selected).await?.items {
                 self.member(&group, &claim.name_any()).await?;
             }
-            let content = format!("groupsnapcontent-{}", name(&group));
+            let uid = group["metadata"]["uid"].as_str().unwrap();
+            let content = format!("groupsnapcontent-{uid}");
             let object = json!({
                 "apiVersion": "groupsnapshot.storage.k8s.io/v1beta2", "kind": "VolumeGroupSnapshotContent",
-                "metadata": {"name": content}, "spec": {"driver": "d", "deletionPolicy": "Delete"},
+                "metadata": {"name": content},
+                "spec": {
+                    "driver": "d", "deletionPolicy": "Delete",
+                    "volumeGroupSnapshotRef": {"namespace": namespace, "name": name(&group), "uid": uid},
+                },
             });
             let object: DynamicObject = serde_json::from_value(object).unwrap();
             self.group_api("VolumeGroupSnapshotContent", None)
                 .create(&PostParams::default(), &object)
                 .await?;
-            let status = json!({"status": {"boundVolumeGroupSnapshotContentName": content}});
+            let status = json!({"status": {"volumeGroupSnapshotHandle": "group-handle"}});
+            self.group_api("VolumeGroupSnapshotContent", None)
+                .patch_status(&content, &PatchParams::default(), &Patch::Merge(&status))
+                .await?;
+            let status = json!({"status": {
+                "boundVolumeGroupSnapshotContentName": content,
+                "creationTime": "2026-01-01T00:00:00Z",
+            }});
             self.group_api("VolumeGroupSnapshot", Some(namespace))
                 .patch(
                     name(&group),
@@ -356,12 +384,10 @@ impl State {
         if is_bound && content["metadata"]["annotations"][BEING_DELETED].is_null() {
             return Ok(());
         }
-        if content["spec"]["deletionPolicy"] == "Delete" {
-            let handles = [
-                &content["status"]["snapshotHandle"],
-                &content["spec"]["source"]["snapshotHandle"],
-            ];
-            let handle = handles.iter().find_map(|handle| handle.as_str()).unwrap();
+        // What is not in the status is not deleted.
+        if content["spec"]["deletionPolicy"] == "Delete"
+            && let Some(handle) = content["status"]["snapshotHandle"].as_str()
+        {
             self.storage.lock().unwrap().remove(handle);
         }
         let free = json!({"metadata": {"finalizers": null}});

@@ -11,22 +11,30 @@ use bowline_api::{
     names::DEFAULT_NAMESPACE,
     v1::{Restore, RestorePhase},
 };
-use http::Request;
+use bowline_apiserver::{Fault, When};
+use http::{Method, Request};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
 use self::days::{End, MAPS, Spoilt};
-use super::{LIMIT, archives::map, stage::Stage};
+use super::{
+    LIMIT,
+    archives::map,
+    stage::{Stage, on},
+};
 use crate::{
     contents::{Contents, differences},
     fill,
     scene::Scene,
-    servers,
+    servers, wait_for,
 };
 
 /// What every cluster makes in a namespace by itself.
 const OF_THE_CLUSTER: &str = "kube-root-ca.crt";
+
+/// The claim in the backup.
+const CLAIM: &str = "data";
 
 /// The story.
 pub(in crate::scenarios) async fn are_survived(scene: &Scene) -> anyhow::Result<String> {
@@ -82,6 +90,7 @@ pub(in crate::scenarios) async fn are_survived(scene: &Scene) -> anyhow::Result<
         told.push((name, play.judge(name, ended, &end, &expected).await));
     }
     told.push(("an old namespace", play.terminating(&expected).await));
+    told.push(("a claim nobody reads", play.untold(&expected).await));
     play.stage.close().await?;
     let count = told.len();
     let failures: Vec<String> = told
@@ -240,6 +249,58 @@ impl Play<'_> {
         fill::create(&self.stage.client, [(backups, backup)]).await
     }
 
+    /// What became of a volume cannot be found out: the restore is as good as any, its log says what is
+    /// missing, and who asks is told what is known. The file goes with the restore.
+    async fn untold(&self, expected: &Value) -> anyhow::Result<()> {
+        let what = "a claim nobody reads";
+        let refuse = Fault::Refuse(403, "claims are private");
+        let reads = on(
+            Method::GET,
+            "/persistentvolumeclaims/",
+            When::Always,
+            refuse,
+        );
+        self.stage.api.set_faults(vec![reads], 7);
+        let ended = self.restore(what, &self.backup).await;
+        self.stage.api.set_faults(Vec::new(), 7);
+        self.judge(what, ended, &End::Completed, expected).await?;
+
+        let name = self.name(what);
+        let ask = |args: &[&str]| {
+            let mut command = self.scene.bowline();
+            command.env("KUBECONFIG", &self.stage.kubeconfig).args(args);
+            tokio::process::Command::from(command).output()
+        };
+        for (args, code, word) in [
+            (
+                ["restore", "logs", &name, ""],
+                0,
+                "volume info: the claim cannot be read",
+            ),
+            (["restore", "describe", &name, "--details"], 0, CLAIM),
+            // It has no copy that anybody knows of.
+            (["restore", "volumes", &name, ""], 1, CLAIM),
+        ] {
+            let args: Vec<&str> = args.into_iter().filter(|arg| !arg.is_empty()).collect();
+            let said = ask(&args).await?;
+            let text = String::from_utf8_lossy(&said.stdout);
+            ensure!(
+                said.status.code() == Some(code) && text.contains(word),
+                "{args:?}: {:?}\n{text}{}",
+                said.status,
+                String::from_utf8_lossy(&said.stderr)
+            );
+        }
+        let folder = self.stage.bucket.folder().join("restores").join(&name);
+        let file = folder.join(format!("{name}{}", restore_suffix::VOLUME_INFO));
+        ensure!(file.exists(), "{} is not there", file.display());
+        ask(&["restore", "delete", &name, "--confirm"]).await?;
+        wait_for("the file to go", LIMIT, async || {
+            Ok((!file.exists()).then_some(()))
+        })
+        .await
+    }
+
     /// A namespace that is on its way out, and does not go.
     async fn terminating(&self, expected: &Value) -> anyhow::Result<()> {
         let held = json!({
@@ -298,7 +359,7 @@ fn strings(value: &Value) -> Vec<String> {
     }
 }
 
-/// What the backup holds: ConfigMaps, one of them of somebody who applies, and a Secret.
+/// What the backup holds: ConfigMaps, one of them of somebody who applies, a Secret and a claim.
 fn objects() -> Vec<Value> {
     let labels = json!({ "part-of": "faults" });
     let mut objects: Vec<Value> = (1..MAPS).map(|n| map(&format!("m{n}"))).collect();
@@ -318,6 +379,17 @@ fn objects() -> Vec<Value> {
         "metadata": { "name": "key", "namespace": "shop" },
         "type": "Opaque",
         "data": { "k": "dg==" },
+    }));
+    objects.push(json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": { "name": CLAIM, "namespace": "shop" },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "none",
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+        "status": { "phase": "Pending" },
     }));
     for object in &mut objects {
         object["metadata"]["labels"] = labels.clone();

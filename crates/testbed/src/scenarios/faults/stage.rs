@@ -1,7 +1,7 @@
 //! Where bad days happen: a cluster in this process, a store behind a proxy, and our server between
 //! them.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use anyhow::ensure;
 use bowline_api::{
@@ -29,6 +29,8 @@ pub(super) struct Stage {
     pub(super) client: Client,
     pub(super) proxy: Proxy,
     pub(super) bucket: Bucket,
+    /// For programs that ask the cluster.
+    pub(super) kubeconfig: PathBuf,
     server: Process,
     end: oneshot::Sender<()>,
 }
@@ -105,6 +107,7 @@ impl Stage {
             client,
             proxy,
             bucket,
+            kubeconfig,
             server,
             end,
         })

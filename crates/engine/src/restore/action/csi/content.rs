@@ -65,13 +65,14 @@ impl Contents {
         fitting.next().map(|(name, _)| name.clone())
     }
 
-    async fn stub(&self, pristine: &Value, restore: &Restore) -> Result<(), Refused> {
+    /// Best effort: only some drivers look for it.
+    async fn stub(&self, pristine: &Value, restore: &Restore) {
         let (Some(groups), Some(handle), Some(member)) = (
             &self.groups,
             csi::group_handle(pristine),
             csi::handle(pristine),
         ) else {
-            return Ok(());
+            return;
         };
         let stub = Stub {
             restore: &restore.name_any(),
@@ -80,8 +81,9 @@ impl Contents {
             driver: text(pristine, "/spec/driver"),
             handle,
         };
-        let done = groups.ensure(stub, member).await;
-        done.map_err(|why| Refused(format!("content of its group snapshot: {why}")))
+        if let Err(why) = groups.ensure(stub, member).await {
+            tracing::warn!(handle, "content of the group snapshot: {why}");
+        }
     }
 }
 
@@ -111,7 +113,7 @@ impl RestoreItemAction for Contents {
         }
         let class = self.class(text(pristine, "/spec/driver")).await;
         let executed = change(object, pristine, restore, class)?;
-        self.stub(pristine, restore).await?;
+        self.stub(pristine, restore).await;
         Ok(executed)
     }
 }

@@ -1,5 +1,6 @@
-//! Snapshots of several claims at one moment: a group is made, its members are taken out of it, and it
-//! is removed; the members are ordinary snapshots then.
+//! Snapshots of several claims at one moment: a group is made, and its members are snapshots of the
+//! backup like all others. It stays for as long as they do: the controller would take members without it
+//! for snapshots that are yet to be made.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,13 +11,13 @@ use kube::{
     ResourceExt,
     api::{ListParams, PostParams},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Csi, become_so, place};
+use super::{Csi, place};
 use crate::{
     Error,
-    csi::{groups, object, patch, snapshots, value},
+    csi::{contents, groups, object, patch, snapshots, value},
 };
 
 /// How often members are looked for.
@@ -52,69 +53,38 @@ impl Csi {
         let made = making.await.map_err(|panic| panic.to_string())?;
         let made = made
             .map_err(|error| Error::api("error creating volume group snapshot")(error).chain())?;
-        let made = value(&made);
-        let cuts = self.take_out(&made, members).await;
-        if cuts.is_err() {
-            let dropped = groups::remove(client, &made, csi::DELETE).await;
-            if let Err(error) = dropped {
-                // Whoever ends the backup tries again.
-                tracing::warn!(group = name, "stays: {}", error.chain());
-            }
-        }
-        cuts
+        // What becomes of nothing goes when the backup ends.
+        self.take_members(&value(&made), members).await
     }
 
-    async fn take_out(
+    async fn take_members(
         &self,
         made: &Value,
         members: &[(Value, Value)],
     ) -> Result<BTreeMap<String, Cut>, String> {
-        let (namespace, name) = place(made);
-        let client = &self.ctx.client;
         let until = self.until();
         let found = self.members(made, members, until).await?;
-        let api = snapshots(client, namespace);
-        // The controller would take another one for a member that is not ready when it is let go.
-        let is_ready = |member: &Value| member["status"]["readyToUse"] == true;
-        let ready = found.into_iter().map(|(claim, member)| {
-            let api = &api;
-            async move {
-                let member = become_so(api, place(&member).1, until, is_ready).await?;
-                Ok::<_, String>((claim, member))
+        let api = snapshots(&self.ctx.client, place(made).0);
+        let client = &self.ctx.client;
+        let content = groups::content(client, made).await;
+        let content = content.map_err(|error| error.chain())?;
+        let fellows = content.as_ref().and_then(group::fellows);
+        let marks = csi::marks(&self.backup, &self.ctx.namespace);
+        let (api, marks, fellows) = (&api, &marks, fellows.as_ref());
+        let waiting = found.into_iter().map(|(claim, member)| async move {
+            let name = place(&member).1;
+            let adopted = patch(api, name, marks).await;
+            let adopted = adopted.map_err(|error| error.chain())?;
+            let adopted = adopted.ok_or_else(|| format!("{name} was deleted"))?;
+            let cut = self.wait(&adopted, until).await?;
+            if let Some(fellows) = fellows {
+                let done = patch(&contents(client), place(&cut.content).1, fellows).await;
+                done.map_err(|error| error.chain())?;
             }
-        });
-        let mut free = Vec::new();
-        for (claim, mut member) in future::try_join_all(ready).await? {
-            group::release(&mut member, made, &self.backup, &self.ctx.namespace);
-            let metadata = &member["metadata"];
-            let labels = json!({"metadata": {
-                "ownerReferences": metadata["ownerReferences"],
-                "finalizers": metadata["finalizers"],
-                "labels": metadata["labels"],
-                "annotations": metadata["annotations"],
-                "resourceVersion": metadata["resourceVersion"],
-            }});
-            let snapshot = place(&member).1;
-            let patched = patch(&api, snapshot, &labels).await;
-            let patched = patched.map_err(|error| error.chain())?;
-            free.push((
-                claim,
-                patched.ok_or_else(|| format!("{snapshot} was deleted"))?,
-            ));
-        }
-        let is_bound =
-            |group: &Value| group["status"]["boundVolumeGroupSnapshotContentName"].is_string();
-        let api = groups::groups(client, namespace);
-        let bound = become_so(&api, name, until, is_bound).await?;
-        let removed = groups::remove(client, &bound, csi::RETAIN).await;
-        removed.map_err(|error| error.chain())?;
-        let waiting = free.into_iter().map(|(claim, member)| async move {
-            let cut = self.wait(&member, until).await?;
             Ok::<_, String>((claim, self.mark(cut).await?))
         });
-        future::try_join_all(waiting)
-            .await
-            .map(|cuts| cuts.into_iter().collect())
+        let cuts = future::try_join_all(waiting).await?;
+        Ok(cuts.into_iter().collect())
     }
 
     /// The members of a group as soon as they are all there.
