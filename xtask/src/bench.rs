@@ -3,6 +3,7 @@
 
 mod apiserver;
 mod backup;
+mod csi;
 mod plugin_call;
 mod pod_volume;
 mod restore;
@@ -28,6 +29,8 @@ pub(crate) enum What {
     Restore(restore::Args),
     /// A plugin's action that does nothing, called for every object, by Velero and by Bowline
     PluginCall(plugin_call::Args),
+    /// Claims of a CSI driver, into snapshots and back, by Velero and by Bowline
+    Csi(csi::Args),
     /// A pod's volume by Velero and by Bowline in the cluster, with their node agents
     PodVolume(pod_volume::Args),
     /// Volumes into repositories and back, by restic, kopia and Bowline
@@ -43,6 +46,7 @@ pub(crate) async fn run(what: What) -> anyhow::Result<()> {
         What::Backup(args) => backup::run(&args).await,
         What::Restore(args) => restore::run(&args).await,
         What::PluginCall(args) => plugin_call::run(&args).await,
+        What::Csi(args) => csi::run(&args).await,
         What::PodVolume(args) => pod_volume::run(&args).await,
         What::Volume(args) => volume::run(&args).await,
     }

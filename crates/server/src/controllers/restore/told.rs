@@ -12,6 +12,7 @@ mod rows;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 
 use bowline_api::{
@@ -91,6 +92,7 @@ impl Tracker {
 
     /// Finds out the rest and puts the file into the bucket. A run that is ended meanwhile says nothing.
     pub(super) async fn finish(&self, ctx: &Context, bucket: &Bucket, notes: &Notes, log: &Log) {
+        let began = Instant::now();
         let rows = {
             let claims = self.claims(notes);
             let warn = |what: &str, about: &About| log.relay(Level::Warning, what, about);
@@ -102,7 +104,11 @@ impl Tracker {
             let about = About::default().because(chain(&error));
             let what = "volume info: the file is not in the bucket";
             log.relay(Level::Warning, what, &about);
+            return;
         }
+        let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let (restore, rows) = (self.restore.name_any(), rows.len());
+        tracing::info!(%restore, rows, millis, "volume info is written");
     }
 
     fn rows(&self, notes: &Notes, seen: &look::Seen) -> Vec<RestoreVolumeInfo> {
