@@ -342,6 +342,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_member_of_a_group_goes_alone() {
+        let content = |name: &str, group: Option<&str>| {
+            json!({
+                "spec": {"volumeSnapshotRef": {"namespace": "shop", "name": name}},
+                "status": {"snapshotHandle": name, "volumeGroupSnapshotHandle": group},
+            })
+        };
+        let mut operation = BackupOperation::default();
+        operation.spec.backup_item_action = operation::ACTION.to_owned();
+        operation.spec.resource_identifier.namespace = "shop".to_owned();
+        operation.spec.resource_identifier.name = "a".to_owned();
+        let operations = [operation];
+        let mut fate = Fate::new(Stays::Of(&operations));
+        let fellow = content("b", Some("g"));
+        assert!(fate.spares(&content("a", Some("g"))) && !fate.spares(&fellow));
+        fate.kept.insert("g".to_owned());
+        assert!(fate.spares(&fellow));
+        assert!(!fate.spares(&content("c", Some("h"))) && !fate.spares(&content("d", None)));
+        // What belongs to a group is nothing that the driver's side deletes by itself.
+        assert_eq!(policy(&fellow, false), RETAIN);
+        assert_eq!(policy(&content("d", None), false), DELETE);
+        assert_eq!(policy(&content("d", None), true), RETAIN);
+    }
+
+    #[test]
     fn snapshots_of_backups_at_work_are_left_alone() {
         let phases = [
             ("new", Some(BackupPhase::New)),
