@@ -45,9 +45,10 @@ use super::{
     schedule,
     snapshots::Native,
     tracked,
+    uploads::End,
     waiting::{
-        self, UPLOAD, drop_silent, is_silent, is_snapshot, snapshot_counts, store_tracked,
-        update_infos, upload_failed,
+        self, UPLOAD, drop_silent, is_snapshot, snapshot_counts, store_tracked, update_infos,
+        upload_failed,
     },
 };
 use crate::{
@@ -419,7 +420,11 @@ async fn finish(
         false => tracked::of_backup(ctx, &backup).await.unwrap_or_default(),
     };
     let ends = native.uploads.ends();
-    told.retain(|object| !is_silent(object, &ends));
+    // Of others it is told when they are over, if they have anything to say.
+    told.retain(|object| {
+        let end = ends.get(tracked::volume(object)).and_then(Option::as_ref);
+        matches!(end, Some(End::Safe | End::Failed(_)))
+    });
     update_infos(&mut outcome.volumes, &outcome.snapshots, &told);
     for (volume, why) in native.failed_uploads() {
         let mut records = outcome.snapshots.iter();

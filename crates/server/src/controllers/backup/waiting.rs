@@ -489,7 +489,7 @@ pub(super) async fn store_tracked(
 }
 
 /// Whether an object says nothing: its plugin has no second stage.
-pub(super) fn is_silent(object: &VolumePluginBackup, ends: &BTreeMap<String, Option<End>>) -> bool {
+fn is_silent(object: &VolumePluginBackup, ends: &BTreeMap<String, Option<End>>) -> bool {
     tracked::is_ours(object) && ends.get(tracked::volume(object)) == Some(&Some(End::Nothing))
 }
 
