@@ -78,12 +78,12 @@ pub(crate) struct Table {
 const LOG: usize = 10_000;
 
 impl Table {
-    fn new(revision: u64) -> Self {
+    fn new(forgotten: u64) -> Self {
         Self {
             objects: Arc::default(),
             log: VecDeque::new(),
-            forgotten: revision,
-            newest: watch::channel(revision).0,
+            forgotten,
+            newest: watch::channel(forgotten).0,
         }
     }
 
@@ -124,6 +124,8 @@ pub(crate) struct Store {
 pub(crate) struct State {
     pub(crate) revision: u64,
     tables: HashMap<ResourceId, Table>,
+    /// Up to this revision, resources without a table may have had events.
+    forgotten: u64,
     by_uid: HashMap<String, (ResourceId, Key)>,
     dependents: HashMap<String, BTreeSet<(ResourceId, Key)>>,
 }
@@ -149,10 +151,11 @@ impl State {
 
     /// The table of a resource, made if there is none.
     pub(crate) fn table_mut(&mut self, resource: &ResourceId) -> &mut Table {
-        let revision = self.revision;
+        // Nothing has happened to it since: who has seen that it is empty may watch it from there.
+        let forgotten = self.forgotten;
         self.tables
             .entry(resource.clone())
-            .or_insert_with(|| Table::new(revision))
+            .or_insert_with(|| Table::new(forgotten))
     }
 
     pub(crate) fn objects(&self, resource: &ResourceId) -> Arc<Objects> {
@@ -232,7 +235,9 @@ impl State {
 
     /// Forgets a resource altogether, with its history.
     pub(crate) fn drop_table(&mut self, resource: &ResourceId) {
-        self.tables.remove(resource);
+        if self.tables.remove(resource).is_some() {
+            self.forgotten = self.revision;
+        }
     }
 
     fn forget_owners(&mut self, resource: &ResourceId, object: &Object) {
@@ -271,10 +276,10 @@ impl State {
 
     /// Forgets all history up to now, so that older watches and pages are too old.
     pub(crate) fn compact(&mut self) {
-        let revision = self.revision;
+        self.forgotten = self.revision;
         for table in self.tables.values_mut() {
             table.log.clear();
-            table.forgotten = revision;
+            table.forgotten = self.forgotten;
         }
     }
 }

@@ -96,6 +96,38 @@ impl Process {
         .await
     }
 
+    /// Ends it and what it has started that is still in its group: a program that is killed does
+    /// not take its own children along.
+    pub async fn kill_all(&self) -> anyhow::Result<()> {
+        self.kill().await?;
+        for member in self.group() {
+            member.kill().await?;
+        }
+        Ok(())
+    }
+
+    /// What else is in the group that this process began.
+    fn group(&self) -> Vec<Self> {
+        // A group's number is not given again while it has members, so a process with this id that
+        // is not this one means that the group has ended.
+        if Stat::of(self.pid).is_some_and(|stat| stat.started != self.started) {
+            return Vec::new();
+        }
+        let ids = fs::read_dir("/proc").into_iter().flatten();
+        let ids = ids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+        let members = ids.filter_map(|pid| {
+            let stat = Stat::of(pid)?;
+            let is_member =
+                pid != self.pid && stat.group == self.pid && stat.started >= self.started;
+            is_member.then(|| Self {
+                pid,
+                started: stat.started,
+                ..self.clone()
+            })
+        });
+        members.collect()
+    }
+
     /// Asks it to end, as Kubernetes does, and waits until it has; one that does not is killed,
     /// which is an error.
     pub async fn stop(&self) -> anyhow::Result<()> {
@@ -143,6 +175,7 @@ pub(crate) fn tail(log: &Path, lines: usize) -> String {
 
 struct Stat {
     state: char,
+    group: i32,
     started: u64,
 }
 
@@ -153,7 +186,8 @@ impl Stat {
         let mut fields = text.rsplit_once(") ")?.1.split(' ');
         Some(Self {
             state: fields.next()?.chars().next()?,
-            started: fields.nth(18)?.parse().ok()?,
+            group: fields.nth(1)?.parse().ok()?,
+            started: fields.nth(16)?.parse().ok()?,
         })
     }
 }
@@ -186,6 +220,24 @@ mod tests {
                 .contains("sleeper has ended")
         );
         process.kill().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_a_process_has_started_ends_with_its_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600 & echo $!; wait"]);
+        let process = Process::start("parent", command, &log).unwrap();
+        let child = wait_for("the child", Duration::from_secs(20), async || {
+            let pid = fs::read_to_string(&log)?.trim().parse().ok();
+            Ok(pid.and_then(|pid| Process::of("child", pid, &log).ok()))
+        });
+        let child = child.await.unwrap();
+        process.kill().await.unwrap();
+        assert!(child.is_alive());
+        process.kill_all().await.unwrap();
+        assert!(!child.is_alive());
     }
 
     #[tokio::test]

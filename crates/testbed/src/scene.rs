@@ -192,7 +192,7 @@ impl Scene {
     pub async fn end(self) -> anyhow::Result<()> {
         let processes = std::mem::take(&mut *self.processes());
         for process in processes {
-            process.kill().await?;
+            process.kill_all().await?;
         }
         let all: Api<Namespace> = Api::all(self.client());
         for name in self.namespaces().await? {

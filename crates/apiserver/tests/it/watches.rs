@@ -2,7 +2,7 @@
 
 use bowline_apiserver::ApiServer;
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Client,
     api::{ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams},
@@ -55,6 +55,34 @@ async fn two_hundred_watchers_see_every_event_in_order() {
     }
     while let Some(names) = watchers.join_next().await {
         assert_eq!(names.unwrap(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_kind_that_was_never_there_is_watched_from_when_it_was_listed() {
+    let client = Client::new(ApiServer::default(), "default");
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
+    let list = secrets.list(&ListParams::default()).await.unwrap();
+    assert!(list.items.is_empty());
+    let version = list.metadata.resource_version.unwrap();
+
+    // Something else happens before the watch begins.
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    maps.create(&PostParams::default(), &map("a"))
+        .await
+        .unwrap();
+    let events = secrets.watch(&WatchParams::default(), &version).await;
+    let secret = Secret {
+        metadata: map("hidden").metadata,
+        ..Default::default()
+    };
+    secrets
+        .create(&PostParams::default(), &secret)
+        .await
+        .unwrap();
+    match events.unwrap().boxed().next().await.unwrap().unwrap() {
+        WatchEvent::Added(secret) => assert_eq!(secret.metadata.name.unwrap(), "hidden"),
+        other => panic!("unexpected {other:?}"),
     }
 }
 

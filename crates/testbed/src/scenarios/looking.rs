@@ -47,14 +47,21 @@ impl Looking {
         let noted = Arc::clone(&seen);
         let task = tokio::spawn(async move {
             let changes = objects.watch(&WatchParams::default(), &version).await;
-            let Ok(changes) = changes else { return };
-            let mut changes = changes.boxed();
-            while let Some(Ok(change)) = changes.next().await {
-                if let WatchEvent::Added(object) | WatchEvent::Modified(object) = change
-                    && let Some(text) = note(&object)
-                {
-                    let mut seen = noted.lock().unwrap_or_else(PoisonError::into_inner);
-                    seen.push(text);
+            let keep = |text| {
+                let mut seen = noted.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.push(text);
+            };
+            let mut changes = match changes {
+                Ok(changes) => changes.boxed(),
+                Err(error) => return keep(format!("could not look: {error}")),
+            };
+            loop {
+                match changes.next().await {
+                    Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                        note(&object).into_iter().for_each(keep);
+                    }
+                    Some(Ok(WatchEvent::Deleted(_) | WatchEvent::Bookmark(_))) => {}
+                    other => return keep(format!("no longer looking: {other:?}")),
                 }
             }
         });
