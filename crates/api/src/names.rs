@@ -218,6 +218,8 @@ pub mod annotation {
     pub const SNAPSHOT_TAKER: &str = "bowline.io/server-namespace";
     /// Ours, on the content of a group's member: the handles of all members, with commas between them.
     pub const GROUP_MEMBERS: &str = "bowline.io/group-members";
+    /// Ours, on a DataUpload: the VolumeSnapshotContent whose data it moves.
+    pub const SNAPSHOT_CONTENT: &str = "bowline.io/snapshot-content";
     /// Ours: what a running restore is doing.
     pub const RESTORE_STAGE: &str = "bowline.io/restore-stage";
     /// On a location whose provider is built in: its plugin is wanted instead.
@@ -383,8 +385,10 @@ pub const DEFAULT_LOCATION: &str = "default";
 pub const RESTORE_WAIT: &str = "restore-wait";
 /// The name that it had in old versions.
 pub const LEGACY_RESTORE_WAIT: &str = "restic-wait";
-/// The built-in data mover.
+/// Velero's built-in data mover.
 pub const DATA_MOVER: &str = "velero";
+/// Ours.
+pub const BOWLINE_MOVER: &str = "bowline";
 /// What a restored PersistentVolume's new name begins with when the old one is taken.
 pub const RENAMED_PV_PREFIX: &str = "velero-clone-";
 /// The ConfigMap with the order of API versions for restores.

@@ -8,6 +8,7 @@ pub mod filter;
 pub mod hooks;
 pub mod list;
 pub mod log;
+pub mod movement;
 pub mod object;
 pub mod policy;
 pub mod progress;
