@@ -220,6 +220,12 @@ pub mod annotation {
     pub const GROUP_MEMBERS: &str = "bowline.io/group-members";
     /// Ours, on a DataUpload: the VolumeSnapshotContent whose data it moves.
     pub const SNAPSHOT_CONTENT: &str = "bowline.io/snapshot-content";
+    /// Ours, on a DataDownload: the PersistentVolume that has its data.
+    pub const VOLUME: &str = "bowline.io/volume";
+    /// Ours, on a DataDownload: the bytes that were written to that.
+    pub const MOVED_BYTES: &str = "bowline.io/moved-bytes";
+    /// Ours, on a PersistentVolume that is being handed over: its reclaim policy afterwards.
+    pub const RECLAIM_POLICY: &str = "bowline.io/reclaim-policy";
     /// Ours: what a running restore is doing.
     pub const RESTORE_STAGE: &str = "bowline.io/restore-stage";
     /// On a location whose provider is built in: its plugin is wanted instead.
@@ -341,8 +347,10 @@ pub mod uploader_setting {
     pub const WRITE_SPARSE_FILES: &str = "WriteSparseFiles";
 }
 
-/// Tags of a PodVolumeBackup.
+/// Tags of snapshots in repositories.
 pub mod tag {
+    /// The claim, by name.
+    pub const PVC: &str = "pvc";
     /// The backup, by name.
     pub const BACKUP: &str = "backup";
     /// The backup's uid.

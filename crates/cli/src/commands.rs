@@ -4,6 +4,7 @@ pub(crate) mod apiserver;
 pub(crate) mod backup;
 pub(crate) mod client;
 pub(crate) mod completion;
+pub(crate) mod data_mover;
 pub(crate) mod demo;
 pub(crate) mod install;
 pub(crate) mod location;

@@ -45,6 +45,9 @@ enum Command {
     /// Run the node agent: copies volumes of one node
     #[command(subcommand)]
     NodeAgent(commands::node_agent::Command),
+    /// Move the data of one volume, in a pod that a node agent made
+    #[command(subcommand, hide = true)]
+    DataMover(commands::data_mover::Command),
     /// Wait in a restored pod until its volumes are complete
     #[command(hide = true)]
     RestoreHelper(commands::restore_helper::Args),
@@ -146,6 +149,7 @@ async fn run(args: Args, mut out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Apiserver(args) => commands::apiserver::run(args, &mut out).await?,
         Command::Server(args) => commands::server::run(*args, &ctx).await?,
         Command::NodeAgent(command) => commands::node_agent::run(command, &ctx).await?,
+        Command::DataMover(command) => commands::data_mover::run(command, &ctx).await?,
         Command::RestoreHelper(args) => return commands::restore_helper::run(args, out).await,
         Command::Install(args) => commands::install::run(*args, &ctx, out).await?,
         Command::Uninstall(args) => commands::uninstall::run(args, &ctx, out).await?,

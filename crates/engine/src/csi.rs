@@ -2,6 +2,7 @@
 //! archive. Pure; who talks to the cluster is elsewhere.
 
 pub mod class;
+pub mod exposed;
 pub mod group;
 mod kept;
 pub mod operation;

@@ -35,6 +35,10 @@ pub struct Context {
     pub running: Running,
     /// Restores that this server is working on.
     pub restoring: Running,
+    /// DataUploads that this process looks after.
+    pub moving_out: Running,
+    /// DataDownloads that this process looks after.
+    pub moving_in: Running,
     /// Programs that add to what it can do.
     pub plugins: Plugins,
 }
@@ -93,6 +97,8 @@ impl Context {
             abort: CancellationToken::new(),
             running: Running::default(),
             restoring: Running::default(),
+            moving_out: Running::default(),
+            moving_in: Running::default(),
             plugins: Plugins::default(),
         }
     }

@@ -6,9 +6,13 @@
 //!   backup.rs, restore.rs, done.rs   what is particular to either direction
 //!   place.rs     where the kubelet has a volume        repositories.rs   where it goes
 //!   heartbeat.rs the Lease that says that this node is looked after
+//!
+//!   DataUpload, DataDownload ──▶ movement.rs   a task for each: exposed by a pod, supervised, concluded
+//!   mover.rs     the process in that pod
 //! ```
 //!
-//! A killed process leaves objects as they are; the next one on the node begins their copies again.
+//! A killed process leaves objects as they are; the next one on the node begins their copies again, and
+//! goes on looking after the pods that move data.
 
 mod backup;
 mod config;
@@ -16,6 +20,8 @@ pub(crate) mod copy;
 mod done;
 mod heartbeat;
 mod metrics;
+pub(crate) mod movement;
+pub mod mover;
 mod place;
 mod repositories;
 mod restore;
@@ -35,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 pub use settings::Settings;
 
 use crate::{Context, Error, Result, http, run::checks};
+use config::Config;
 use heartbeat::Heartbeat;
 use metrics::Metrics;
 use repositories::Repositories;
@@ -50,10 +57,11 @@ const GRACE: Duration = Duration::from_secs(2);
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// What every copy has at hand.
-struct Node {
+pub(crate) struct Node {
     ctx: Arc<Context>,
     name: String,
     settings: Settings,
+    config: Config,
     /// Copies at the same time.
     slots: Semaphore,
     repositories: Repositories,
@@ -79,7 +87,8 @@ pub async fn run(
     checks::definitions(&ctx).await?;
     check_folder(&ctx, &settings).await?;
     let object = node_object(&ctx, &settings.node_name).await;
-    let slots = slots(&ctx, &settings, object.as_ref()).await?;
+    let config = config(&ctx, &settings).await?;
+    let slots = slots(&config, object.as_ref());
 
     let metrics = Metrics::new(&settings.node_name);
     let counted = Arc::clone(&metrics);
@@ -98,6 +107,7 @@ pub async fn run(
     tracing::info!(node = %name, slots, "looking after the volumes of this node");
     let node = Arc::new(Node {
         name: name.clone(),
+        config,
         slots: Semaphore::new(slots),
         repositories: Repositories::new(&settings, slots),
         metrics,
@@ -169,20 +179,25 @@ async fn node_object(ctx: &Context, name: &str) -> Option<Object> {
     }
 }
 
-/// How many copies this node makes at the same time.
-async fn slots(ctx: &Context, settings: &Settings, node: Option<&Object>) -> Result<usize> {
+/// What the ConfigMap of node processes says.
+async fn config(ctx: &Context, settings: &Settings) -> Result<Config> {
     let config = match settings.node_agent_configmap.as_str() {
-        "" => config::Config::default(),
+        "" => Config::default(),
         name => config::read(ctx, name).await?,
     };
     if let Some(remark) = config.remark() {
         tracing::warn!("{remark}");
     }
+    Ok(config)
+}
+
+/// How many copies this node makes at the same time.
+fn slots(config: &Config, node: Option<&Object>) -> usize {
     let (slots, wrong) = config.slots(&config::labels(node));
     for why in wrong {
         tracing::warn!("node-agent ConfigMap: {why}");
     }
-    Ok(slots)
+    slots
 }
 
 /// The folder of pods is that of this node: its pods have folders there.

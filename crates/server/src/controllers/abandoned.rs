@@ -1,4 +1,5 @@
-//! Copies of pod volumes whose node process is gone: they fail, so that nobody waits for ever.
+//! Copies of volumes whose node process is gone: they fail, so that nobody waits for ever, and what was
+//! made for them is cleared away.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,19 +7,31 @@ use std::{
     time::Duration,
 };
 
-use bowline_api::v1::{DataPathPhase, PodVolumeBackup, PodVolumeRestore};
+use bowline_api::{
+    names::NODE_LEASE_PREFIX,
+    v1::{DataPathPhase, PodVolumeBackup, PodVolumeRestore},
+    v2alpha1::{DataDownload, DataUpload},
+};
+use bowline_engine::movement::Mover;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
-    runtime::{WatchStreamExt, reflector, watcher},
+    runtime::{
+        WatchStreamExt,
+        reflector::{self, Store},
+        watcher,
+    },
 };
 use tokio::time::Instant;
 
 use crate::{
     Context, Error, Result,
-    node::copy::{self, Copy},
+    node::{
+        copy::{self, Copy},
+        movement::{Movement, expose},
+    },
     nodes::{self, Signs},
 };
 
@@ -27,19 +40,30 @@ pub const NAME: &str = "abandoned-volumes";
 /// How often nodes are looked at while something depends on them.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// A movement of data that nobody has taken is a matter for node processes for so long.
+const UNTAKEN: Duration = Duration::from_secs(60);
+
+/// What is known.
+struct Seen {
+    backups: Vec<Arc<PodVolumeBackup>>,
+    restores: Vec<Arc<PodVolumeRestore>>,
+    uploads: Vec<Arc<DataUpload>>,
+    downloads: Vec<Arc<DataDownload>>,
+}
+
 /// Looks after copies until the server stops.
 pub async fn run(ctx: Arc<Context>) {
-    let (backups, writer) = reflector::store();
-    let backup_changes = watcher(ctx.api::<PodVolumeBackup>(), watcher::Config::default())
-        .default_backoff()
-        .reflect(writer)
-        .map(|change| change.map(drop));
-    let (restores, writer) = reflector::store();
-    let restore_changes = watcher(ctx.api::<PodVolumeRestore>(), watcher::Config::default())
-        .default_backoff()
-        .reflect(writer)
-        .map(|change| change.map(drop));
-    let mut changes = std::pin::pin!(stream::select(backup_changes, restore_changes));
+    let (backups, backup_changes) = follow::<PodVolumeBackup>(&ctx);
+    let (restores, restore_changes) = follow::<PodVolumeRestore>(&ctx);
+    let (uploads, upload_changes) = follow::<DataUpload>(&ctx);
+    let (downloads, download_changes) = follow::<DataDownload>(&ctx);
+    let changes = stream::select_all([
+        backup_changes,
+        restore_changes,
+        upload_changes,
+        download_changes,
+    ]);
+    let mut changes = std::pin::pin!(changes);
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut signs = Signs::default();
@@ -50,57 +74,73 @@ pub async fn run(ctx: Arc<Context>) {
             change = changes.next() => match change {
                 Some(Ok(())) => continue,
                 Some(Err(error)) => {
-                    tracing::warn!(controller = NAME, "watch pod volumes: {error}");
+                    tracing::warn!(controller = NAME, "watch copies of volumes: {error}");
                     continue;
                 }
                 None => return,
             },
             _ = looks.tick() => {}
         }
-        let (backups, restores) = (backups.state(), restores.state());
-        if let Err(error) = look(&ctx, &backups, &restores, &mut signs).await {
+        let seen = Seen {
+            backups: backups.state(),
+            restores: restores.state(),
+            uploads: uploads.state(),
+            downloads: downloads.state(),
+        };
+        if let Err(error) = look(&ctx, seen, &mut signs).await {
             tracing::warn!(controller = NAME, "{}", error.chain());
         }
     }
 }
 
-/// Fails the copies of nodes that have been silent for too long.
-async fn look(
+fn follow<K: Copy>(
     ctx: &Context,
-    backups: &[Arc<PodVolumeBackup>],
-    restores: &[Arc<PodVolumeRestore>],
-    signs: &mut Signs,
-) -> Result<()> {
-    let backups: Vec<_> = backups
-        .iter()
-        .filter(|copy| is_going_on(&***copy))
-        .collect();
-    let restores: Vec<_> = restores
-        .iter()
-        .filter(|copy| is_going_on(&***copy))
-        .collect();
-    if backups.is_empty() && restores.is_empty() {
+) -> (
+    Store<K>,
+    stream::BoxStream<'static, Result<(), watcher::Error>>,
+) {
+    let (store, writer) = reflector::store();
+    let changes = watcher(ctx.api::<K>(), watcher::Config::default())
+        .default_backoff()
+        .reflect(writer)
+        .map(|change| change.map(drop));
+    (store, changes.boxed())
+}
+
+/// Fails the copies of nodes that have been silent for too long.
+async fn look(ctx: &Context, mut seen: Seen, signs: &mut Signs) -> Result<()> {
+    seen.backups.retain(|copy| is_going_on(&**copy));
+    seen.restores.retain(|copy| is_going_on(&**copy));
+    seen.uploads.retain(|copy| is_held(&**copy));
+    seen.downloads.retain(|copy| is_held(&**copy));
+    let is_idle = seen.backups.is_empty() && seen.restores.is_empty();
+    if is_idle && seen.uploads.is_empty() && seen.downloads.is_empty() {
         *signs = Signs::default();
         return Ok(());
     }
     let mut of_restores = BTreeMap::new();
-    for restore in &restores {
+    for restore in &seen.restores {
         if let Some(node) = node_of(ctx, restore).await? {
             of_restores.insert(restore.name_any(), node);
         }
     }
-    let nodes: BTreeSet<&str> = backups
+    let leases = nodes::leases(ctx).await?;
+    let live: Vec<String> = leases
+        .iter()
+        .filter_map(|lease| Some(lease.name_any().strip_prefix(NODE_LEASE_PREFIX)?.to_owned()))
+        .collect();
+    let nodes: BTreeSet<&str> = seen
+        .backups
         .iter()
         .map(|copy| copy.spec.node.as_str())
         .chain(of_restores.values().map(String::as_str))
+        .chain(seen.uploads.iter().filter_map(|copy| keeper(&**copy)))
+        .chain(seen.downloads.iter().filter_map(|copy| keeper(&**copy)))
+        .chain(live.iter().map(String::as_str))
         .collect();
-    signs.update(
-        &nodes::leases(ctx).await?,
-        nodes.iter().copied(),
-        Instant::now(),
-    );
+    signs.update(&leases, nodes.iter().copied(), Instant::now());
     let silent = |node: &str, has_pod| signs.silence(node, has_pod, Instant::now(), ctx.now());
-    if !nodes.iter().any(|node| silent(node, false).is_some()) {
+    if !live.is_empty() && !nodes.iter().any(|node| silent(node, false).is_some()) {
         return Ok(());
     }
     let pods = nodes::pods(ctx).await?;
@@ -108,18 +148,63 @@ async fn look(
         let has_pod = pods.iter().any(|on| on == node);
         silent(node, has_pod).map(|silence| nodes::dead(node, silence))
     };
-    for copy in backups {
+    for copy in &seen.backups {
         if let Some(why) = why(&copy.spec.node) {
             fail(ctx, &**copy, &why).await?;
         }
     }
-    for copy in restores {
+    for copy in &seen.restores {
         let node = of_restores.get(&copy.name_any());
         if let Some(why) = node.and_then(|node| why(node)) {
             fail(ctx, &**copy, &why).await?;
         }
     }
+    let is_deserted = pods.is_empty() && live.iter().all(|node| why(node).is_some());
+    for copy in &seen.uploads {
+        judge(ctx, &**copy, why, is_deserted).await?;
+    }
+    for copy in &seen.downloads {
+        judge(ctx, &**copy, why, is_deserted).await?;
+    }
     Ok(())
+}
+
+/// The node that looks after a movement; none while nobody does.
+fn keeper<K: Movement>(movement: &K) -> Option<&str> {
+    movement.node().or(movement.taker())
+}
+
+/// Whether a node process is to look after a movement of ours: it goes on, or is to be cleared away.
+fn is_held<K: Movement>(movement: &K) -> bool {
+    movement.mover() == Mover::Ours && (is_going_on(movement) || movement.is_held())
+}
+
+/// Ends a movement that nobody looks after any more.
+async fn judge<K: Movement>(
+    ctx: &Context,
+    movement: &K,
+    why: impl Fn(&str) -> Option<String>,
+    is_deserted: bool,
+) -> Result<()> {
+    let why = match keeper(movement) {
+        Some(node) => why(node),
+        None if !is_deserted => None,
+        None => {
+            let made = movement.creation_timestamp().map(|time| time.0);
+            let age = made.map(|made| ctx.now().duration_since(made));
+            let age = age.and_then(|age| Duration::try_from(age).ok());
+            let is_old = age.is_some_and(|age| age > UNTAKEN);
+            is_old.then(|| "no node process is there to take it".to_owned())
+        }
+    };
+    let Some(why) = why else {
+        return Ok(());
+    };
+    if is_going_on(movement) {
+        let name = movement.name_any();
+        tracing::error!(kind = K::KIND, name, "failed: {why}");
+    }
+    expose::abandon(ctx, movement, &why).await
 }
 
 /// The node that a restore is for; none while its pod has none.
@@ -264,9 +349,13 @@ mod tests {
         for (wait, expected) in [(0, vec![]), (29, vec![]), (2, vec!["of-dead", "r"])] {
             tokio::time::advance(Duration::from_secs(wait)).await;
             let (backups, restores, _) = phases().await;
-            let backups: Vec<_> = backups.into_iter().map(Arc::new).collect();
-            let restores: Vec<_> = restores.into_iter().map(Arc::new).collect();
-            look(&ctx, &backups, &restores, &mut signs).await.unwrap();
+            let seen = Seen {
+                backups: backups.into_iter().map(Arc::new).collect(),
+                restores: restores.into_iter().map(Arc::new).collect(),
+                uploads: Vec::new(),
+                downloads: Vec::new(),
+            };
+            look(&ctx, seen, &mut signs).await.unwrap();
             assert_eq!(phases().await.2, expected);
         }
         let failed = ctx
@@ -277,6 +366,75 @@ mod tests {
         let message = failed.status.unwrap().message.unwrap();
         let begin = "the node process on node dead has given no sign of life for ";
         assert!(message.starts_with(begin), "{message}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn movements_of_silent_nodes_end_and_leave_nothing() {
+        let upload = |name: &str, mover: &str, status: Value| {
+            json!({
+                "apiVersion": "velero.io/v2alpha1", "kind": "DataUpload",
+                "metadata": {
+                    "namespace": "velero", "name": name, "uid": name,
+                    "creationTimestamp": "2026-01-01T00:00:00Z",
+                    "finalizers": [finalizer::DATA_UPLOAD_DOWNLOAD],
+                },
+                "spec": {
+                    "snapshotType": "CSI", "sourcePVC": "data", "sourceNamespace": "shop",
+                    "datamover": mover, "backupStorageLocation": "default", "operationTimeout": "10m0s",
+                },
+                "status": status,
+            })
+        };
+        let claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "namespace": "velero", "name": "moving", "labels": {label::DATA_UPLOAD: "moving"},
+            },
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        });
+        let of = |phase: &str| json!({"phase": phase, "acceptedByNode": "dead", "node": "dead"});
+        let ctx = context(&[
+            lease("dead"),
+            upload("new", "bowline", json!({})),
+            upload(
+                "taken",
+                "bowline",
+                json!({"phase": "Accepted", "acceptedByNode": "dead"}),
+            ),
+            upload("moving", "bowline", of("InProgress")),
+            upload("done", "bowline", of("Completed")),
+            upload("other", "acme", of("InProgress")),
+            claim,
+        ]);
+        let mut signs = Signs::default();
+        for wait in [0, 31] {
+            tokio::time::advance(Duration::from_secs(wait)).await;
+            let uploads = ctx.list::<DataUpload>("").await.unwrap();
+            let seen = Seen {
+                backups: Vec::new(),
+                restores: Vec::new(),
+                uploads: uploads.into_iter().map(Arc::new).collect(),
+                downloads: Vec::new(),
+            };
+            look(&ctx, seen, &mut signs).await.unwrap();
+        }
+        let ends = ctx.list::<DataUpload>("").await.unwrap();
+        let ends: BTreeMap<String, (DataPathPhase, bool)> = ends
+            .iter()
+            .map(|upload| (upload.name_any(), (upload.phase(), upload.is_held())))
+            .collect();
+        let expected = [
+            ("done", DataPathPhase::Completed, false),
+            ("moving", DataPathPhase::Failed, false),
+            ("new", DataPathPhase::Failed, false),
+            ("other", DataPathPhase::InProgress, true),
+            ("taken", DataPathPhase::Failed, false),
+        ];
+        let expected = expected.map(|(name, phase, held)| (name.to_owned(), (phase, held)));
+        assert_eq!(ends, BTreeMap::from(expected));
+        let claims: Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
+            Api::namespaced(ctx.client.clone(), "velero");
+        assert!(claims.get_opt("moving").await.unwrap().is_none());
     }
 
     #[test]

@@ -13,14 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Node,
-    copy::Copy,
+    copy::{Copy, OfPod},
     place::Place,
     work::{self, Done, Failure, Work},
 };
 use crate::Result;
-
-/// What Velero says of an empty volume.
-const EMPTY: &str = "volume was empty so no snapshot was taken";
 
 impl Work for PodVolumeBackup {
     const FAILED: &'static str = "data path backup failed";
@@ -131,7 +128,7 @@ fn outcome(uploaded: Uploaded, went: Option<&str>, place: &Place) -> Done<PodVol
         );
         (Phase::Failed, Some(message))
     } else if uploaded.snapshot.is_none() {
-        (Phase::Completed, Some(EMPTY.to_owned()))
+        (Phase::Completed, Some(work::EMPTY.to_owned()))
     } else if uploaded.remarks.is_empty() {
         (Phase::Completed, None)
     } else {

@@ -1,4 +1,5 @@
-//! The ConfigMap of node processes: how many volumes a node copies at the same time.
+//! The ConfigMap of node processes: how many volumes a node copies at the same time, and what the pods
+//! that move data look like.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,16 @@ const MOST: usize = 64;
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Config {
     load_concurrency: Option<Concurrency>,
-    /// Settings of pods that Velero makes for its copies. Here there are none.
+    load_affinity: Vec<Affinity>,
+    #[serde(rename = "backupPVC")]
+    backup_claims: BTreeMap<String, BackupClaim>,
+    #[serde(rename = "restorePVC")]
+    restore_claims: RestoreClaim,
+    pub(super) pod_resources: Resources,
+    pub(super) priority_class_name: String,
+    pub(super) pod_labels: BTreeMap<String, String>,
+    pub(super) pod_annotations: BTreeMap<String, String>,
+    /// Settings of what is not done here.
     #[serde(flatten)]
     idle: Map<String, Value>,
 }
@@ -33,6 +43,42 @@ pub(super) struct Config {
 struct Concurrency {
     global_config: i64,
     per_node_config: Vec<Rule>,
+    prepare_queue_length: i64,
+}
+
+/// Where the pods of a storage class may run.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Affinity {
+    node_selector: LabelSelector,
+    storage_class: String,
+}
+
+/// How the claim of a snapshot is made, by the storage class of its volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct BackupClaim {
+    pub(super) storage_class: String,
+    pub(super) read_only: bool,
+    pub(super) annotations: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RestoreClaim {
+    ignore_delay_binding: bool,
+}
+
+/// What the pods may use.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Resources {
+    pub(super) cpu_request: String,
+    pub(super) cpu_limit: String,
+    pub(super) memory_request: String,
+    pub(super) memory_limit: String,
+    pub(super) ephemeral_storage_request: String,
+    pub(super) ephemeral_storage_limit: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -73,11 +119,40 @@ impl Config {
         let names: Vec<&str> = self.idle.keys().map(String::as_str).collect();
         (!names.is_empty()).then(|| {
             format!(
-                "settings of the node-agent ConfigMap that have no effect, since copies run in this \
-                 process and not in pods of their own: {}",
+                "settings of the node-agent ConfigMap that have no effect: {}",
                 names.join(", ")
             )
         })
+    }
+
+    /// How many movements of data may prepare at the same time, on all nodes together.
+    pub(super) fn queue(&self) -> Option<usize> {
+        positive(self.load_concurrency.as_ref()?.prepare_queue_length)
+    }
+
+    /// Where pods for volumes of a storage class may run.
+    pub(super) fn affinity(&self, class: &str) -> Option<&LabelSelector> {
+        let mut rules = self.load_affinity.iter();
+        let own = rules.find(|rule| rule.storage_class == class);
+        let any = || {
+            let mut rules = self.load_affinity.iter();
+            rules.find(|rule| rule.storage_class.is_empty())
+        };
+        own.or_else(any).map(|rule| &rule.node_selector)
+    }
+
+    /// How the claim of a snapshot is made whose volume is of a storage class.
+    pub(super) fn backup_claim(&self, class: &str) -> BackupClaim {
+        let mut found = self.backup_claims.get(class).cloned().unwrap_or_default();
+        if found.storage_class.is_empty() {
+            class.clone_into(&mut found.storage_class);
+        }
+        found
+    }
+
+    /// Whether volumes may be made before it is known where their pods run.
+    pub(super) fn binds_at_once(&self) -> bool {
+        self.restore_claims.ignore_delay_binding
     }
 
     /// How many copies a node with these labels makes at the same time, and what is wrong with the
@@ -172,10 +247,48 @@ mod tests {
 
     #[test]
     fn settings_without_effect_are_named() {
-        let config = config(json!({"podResources": {}, "loadAffinity": [], "loadConcurrency": {}}));
+        let config = config(json!({
+            "podResources": {}, "cachePVC": {}, "privilegedFsBackup": true, "loadConcurrency": {},
+        }));
         let remark = config.remark().unwrap();
-        assert!(remark.ends_with(": loadAffinity, podResources"), "{remark}");
+        assert!(
+            remark.ends_with(": cachePVC, privilegedFsBackup"),
+            "{remark}"
+        );
         assert_eq!(Config::default().remark(), None);
+    }
+
+    #[test]
+    fn pods_and_claims_follow_the_storage_class() {
+        let config = config(json!({
+            "loadConcurrency": {"globalConfig": 1, "prepareQueueLength": 3},
+            "loadAffinity": [
+                {"nodeSelector": {"matchLabels": {"disk": "ssd"}}},
+                {"nodeSelector": {"matchLabels": {"zone": "a"}}, "storageClass": "fast"},
+            ],
+            "backupPVC": {"fast": {"storageClass": "copy", "readOnly": true}, "slow": {"annotations": {"a": "b"}}},
+            "restorePVC": {"ignoreDelayBinding": true},
+        }));
+        let label = |class: &str| {
+            let labels = config.affinity(class)?.match_labels.clone()?;
+            labels.into_keys().next()
+        };
+        assert_eq!(label("fast").as_deref(), Some("zone"));
+        assert_eq!(label("other").as_deref(), Some("disk"));
+        let fast = config.backup_claim("fast");
+        assert_eq!(
+            (fast.storage_class.as_str(), fast.read_only),
+            ("copy", true)
+        );
+        let slow = config.backup_claim("slow");
+        assert_eq!(
+            (slow.storage_class.as_str(), slow.annotations.len()),
+            ("slow", 1)
+        );
+        assert_eq!(config.queue(), Some(3));
+        assert!(config.binds_at_once());
+        assert_eq!(Config::default().queue(), None);
+        assert!(Config::default().affinity("fast").is_none());
     }
 
     #[test]

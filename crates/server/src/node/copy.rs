@@ -1,5 +1,5 @@
-//! What PodVolumeBackup and PodVolumeRestore have in common, and how their status changes: phases
-//! change nowhere else.
+//! What the copies of volumes have in common (PodVolumeBackup, PodVolumeRestore, DataUpload,
+//! DataDownload), and how their status changes: phases change nowhere else.
 
 use bowline_api::{
     Time, VeleroResource,
@@ -7,6 +7,7 @@ use bowline_api::{
     v1::{
         DataMoveProgress, DataPathPhase as Phase, PodVolumeBackup, PodVolumeRestore, UploaderType,
     },
+    v2alpha1::{DataDownload, DataUpload},
 };
 use jiff::Timestamp;
 use k8s_openapi::{NamespaceResourceScope, api::core::v1::ObjectReference};
@@ -25,17 +26,13 @@ pub(crate) trait Copy:
 {
     /// What Velero's messages call it.
     const WORD: &'static str;
+    /// Velero's finalizer on it.
+    const FINALIZER: &'static str;
 
-    /// The pod.
-    fn pod(&self) -> &ObjectReference;
-    /// The volume's name in the pod.
-    fn volume(&self) -> &str;
     /// The backup storage location, by name.
     fn location(&self) -> &str;
     /// The namespace that the repository is of.
     fn repository(&self) -> &str;
-    /// The format that was asked for.
-    fn uploader(&self) -> Option<&UploaderType>;
     /// Whether it is to be stopped.
     fn is_cancelled(&self) -> bool;
     /// Where it stands.
@@ -45,11 +42,28 @@ pub(crate) trait Copy:
 
     /// Whether Velero's finalizer holds it.
     fn is_held(&self) -> bool {
-        self.finalizers().iter().any(|f| f == finalizer::POD_VOLUME)
+        self.finalizers().iter().any(|f| f == Self::FINALIZER)
+    }
+
+    /// Whether it is to be canceled.
+    fn is_unwanted(&self) -> bool {
+        self.is_cancelled()
+            || self.meta().deletion_timestamp.is_some()
+            || self.phase() == Phase::Canceling
     }
 }
 
-/// The parts that both statuses have.
+/// The copy of a volume that a pod has.
+pub(crate) trait OfPod: Copy {
+    /// The pod.
+    fn pod(&self) -> &ObjectReference;
+    /// The volume's name in the pod.
+    fn volume(&self) -> &str;
+    /// The format that was asked for.
+    fn uploader(&self) -> Option<&UploaderType>;
+}
+
+/// The parts that all statuses have.
 pub(crate) struct Parts<'a> {
     phase: &'a mut Option<Phase>,
     message: &'a mut Option<String>,
@@ -57,29 +71,22 @@ pub(crate) struct Parts<'a> {
     started: &'a mut Option<Time>,
     completed: &'a mut Option<Time>,
     progress: &'a mut Option<DataMoveProgress>,
-    node: Option<&'a mut Option<String>>,
+    /// Who takes it.
+    taker: Option<&'a mut Option<String>>,
 }
 
 macro_rules! copy {
-    ($kind:ty, $word:literal, $repository:expr $(, $node:ident)?) => {
+    ($kind:ty, $word:literal, $finalizer:ident, $repository:expr $(, $taker:ident)?) => {
         impl Copy for $kind {
             const WORD: &'static str = $word;
+            const FINALIZER: &'static str = finalizer::$finalizer;
 
-            fn pod(&self) -> &ObjectReference {
-                &self.spec.pod
-            }
-            fn volume(&self) -> &str {
-                &self.spec.volume
-            }
             fn location(&self) -> &str {
                 &self.spec.backup_storage_location
             }
             fn repository(&self) -> &str {
                 let repository: fn(&Self) -> &str = $repository;
                 repository(self)
-            }
-            fn uploader(&self) -> Option<&UploaderType> {
-                self.spec.uploader_type.as_ref()
             }
             fn is_cancelled(&self) -> bool {
                 self.spec.cancel == Some(true)
@@ -100,8 +107,24 @@ macro_rules! copy {
                     started: &mut status.start_timestamp,
                     completed: &mut status.completion_timestamp,
                     progress: &mut status.progress,
-                    node: None $(.or(Some(&mut status.$node)))?,
+                    taker: None $(.or(Some(&mut status.$taker)))?,
                 }
+            }
+        }
+    };
+}
+
+macro_rules! of_pod {
+    ($kind:ty) => {
+        impl OfPod for $kind {
+            fn pod(&self) -> &ObjectReference {
+                &self.spec.pod
+            }
+            fn volume(&self) -> &str {
+                &self.spec.volume
+            }
+            fn uploader(&self) -> Option<&UploaderType> {
+                self.spec.uploader_type.as_ref()
             }
         }
     };
@@ -117,7 +140,7 @@ pub(crate) fn accept<K: Copy>(copy: &mut K, node: &str, now: Timestamp) {
     let parts = copy.parts();
     *parts.phase = Some(Phase::Accepted);
     *parts.accepted = Some(Time(now));
-    if let Some(field) = parts.node {
+    if let Some(field) = parts.taker {
         *field = Some(node.to_owned());
     }
 }
@@ -137,8 +160,14 @@ pub(crate) fn begin<K: Copy>(copy: &mut K, now: Timestamp) {
     parts.started.get_or_insert(Time(now));
 }
 
-/// It is over. Without a message, what was said before stays.
+/// It is over, and nothing is left to be cleared away. Without a message, what was said before stays.
 pub(crate) fn end<K: Copy>(copy: &mut K, phase: Phase, message: Option<&str>, now: Timestamp) {
+    finish(copy, phase, message, now);
+    release(copy);
+}
+
+/// It is over. Velero's finalizer stays until what was made for it is cleared away.
+pub(crate) fn finish<K: Copy>(copy: &mut K, phase: Phase, message: Option<&str>, now: Timestamp) {
     unlabel(copy);
     let parts = copy.parts();
     *parts.phase = Some(phase);
@@ -147,7 +176,11 @@ pub(crate) fn end<K: Copy>(copy: &mut K, phase: Phase, message: Option<&str>, no
     if let Some(message) = message {
         *parts.message = Some(message.to_owned());
     }
-    release(copy);
+}
+
+/// It is asked to stop.
+pub(crate) fn stop<K: Copy>(copy: &mut K) {
+    *copy.parts().phase = Some(Phase::Canceling);
 }
 
 /// So many bytes of so many are done.
@@ -169,7 +202,7 @@ pub(crate) fn progress(total: u64, done: u64) -> DataMoveProgress {
 pub(crate) fn release<K: Copy>(copy: &mut K) {
     let finalizers = &mut copy.meta_mut().finalizers;
     if let Some(names) = finalizers {
-        names.retain(|name| name != finalizer::POD_VOLUME);
+        names.retain(|name| name != K::FINALIZER);
     }
     if finalizers.as_ref().is_some_and(Vec::is_empty) {
         *finalizers = None;
@@ -219,7 +252,7 @@ async fn change_if<K: Copy>(
     .await
 }
 
-copy!(PodVolumeBackup, "PVB", |backup| backup
+copy!(PodVolumeBackup, "PVB", POD_VOLUME, |backup| backup
     .spec
     .pod
     .namespace
@@ -228,9 +261,26 @@ copy!(PodVolumeBackup, "PVB", |backup| backup
 copy!(
     PodVolumeRestore,
     "PVR",
+    POD_VOLUME,
     |restore| &restore.spec.source_namespace,
     node
 );
+copy!(
+    DataUpload,
+    "data upload",
+    DATA_UPLOAD_DOWNLOAD,
+    |upload| &upload.spec.source_namespace,
+    accepted_by_node
+);
+copy!(
+    DataDownload,
+    "data download",
+    DATA_UPLOAD_DOWNLOAD,
+    |download| &download.spec.source_namespace,
+    accepted_by_node
+);
+of_pod!(PodVolumeBackup);
+of_pod!(PodVolumeRestore);
 
 #[cfg(test)]
 mod tests {

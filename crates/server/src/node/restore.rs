@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Node,
-    copy::{self, Copy, change},
+    copy::{self, OfPod, change},
     done,
     place::Place,
     work::{self, Done, Failure, Work},

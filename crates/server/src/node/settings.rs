@@ -141,7 +141,7 @@ impl Default for Settings {
 }
 
 /// Bytes, with a suffix as Kubernetes has them.
-fn memory(text: &str) -> Result<u64, String> {
+pub(super) fn memory(text: &str) -> Result<u64, String> {
     let quantity: Quantity = text.parse().map_err(|bad| format!("{bad}"))?;
     match quantity.value().and_then(|bytes| u64::try_from(bytes).ok()) {
         Some(bytes) if bytes >= LEAST_MEMORY => Ok(bytes),

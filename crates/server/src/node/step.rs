@@ -74,7 +74,7 @@ pub(super) fn of_restore(
         (Some(_), None) => Stage::Gone,
         (_, Some(pod)) => waiting(pod),
         // Nobody has it, and nobody else may ever come for it.
-        (None, None) if is_unwanted(restore) => Stage::Gone,
+        (None, None) if restore.is_unwanted() => Stage::Gone,
         (None, None) => Stage::Elsewhere,
     };
     next(restore, stage, is_running)
@@ -90,7 +90,7 @@ fn next<K: Copy>(copy: &K, stage: Stage, is_running: bool) -> Step {
             (false, true) => Step::Release,
             (false, false) => Step::Leave,
         },
-        _ if is_unwanted(copy) => {
+        _ if copy.is_unwanted() => {
             if is_running {
                 Step::Stop
             } else {
@@ -105,13 +105,6 @@ fn next<K: Copy>(copy: &K, stage: Stage, is_running: bool) -> Step {
         // The work itself finds that the pod is gone, and says so.
         Stage::Ready | Stage::Gone => Step::Begin,
     }
-}
-
-/// Whether it is to be canceled.
-pub(super) fn is_unwanted<K: Copy>(copy: &K) -> bool {
-    copy.is_cancelled()
-        || copy.meta().deletion_timestamp.is_some()
-        || copy.phase() == Phase::Canceling
 }
 
 /// Whether a pod is the one that is meant, and not another one of its name.

@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Node,
-    copy::{self, Copy, change},
+    copy::{self, Copy, OfPod, change},
     place::{self, Place},
     repositories::Refusal,
-    step::{is_the_one, is_unwanted},
+    step::is_the_one,
 };
 use crate::{Error, Result, controllers::Telling, error::chain};
 
@@ -30,8 +30,11 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// Problems that a message names.
 const NAMED: usize = 5;
 
+/// What Velero says of an empty volume.
+pub(super) const EMPTY: &str = "volume was empty so no snapshot was taken";
+
 /// A copy that can be made.
-pub(super) trait Work: Copy {
+pub(super) trait Work: OfPod {
     /// What failed copies begin their message with.
     const FAILED: &'static str;
     /// Why it cannot be made at all, before anything is looked for.
@@ -242,7 +245,7 @@ async fn interrupted<K: Work>(node: &Node, copy: &K) -> Result<()> {
     if found.phase().is_over() {
         return Ok(());
     }
-    if is_unwanted(&found) {
+    if found.is_unwanted() {
         return cancel(node, &found).await;
     }
     match lost(node, &found).await? {
@@ -310,7 +313,7 @@ pub(super) async fn lost<K: Work>(node: &Node, copy: &K) -> Result<Option<String
 }
 
 /// The pod of a copy, or another one of its name.
-pub(super) async fn pod<K: Copy>(node: &Node, copy: &K) -> Result<Option<Pod>> {
+pub(super) async fn pod<K: OfPod>(node: &Node, copy: &K) -> Result<Option<Pod>> {
     let meant = copy.pod();
     let namespace = meant.namespace.as_deref().unwrap_or_default();
     let name = meant.name.as_deref().unwrap_or_default();
@@ -323,7 +326,7 @@ pub(super) async fn pod<K: Copy>(node: &Node, copy: &K) -> Result<Option<Pod>> {
         .map_err(Error::api(format!("read pod {namespace}/{name}")))
 }
 
-fn lost_by<K: Copy>(copy: &K, pod: Option<&Pod>, needs_pod: bool) -> Option<String> {
+fn lost_by<K: OfPod>(copy: &K, pod: Option<&Pod>, needs_pod: bool) -> Option<String> {
     let name = pod_of(copy);
     let Some(pod) = pod else {
         return Some(format!("pod {name} of volume {} is gone", copy.volume()));
@@ -345,7 +348,7 @@ fn lost_by<K: Copy>(copy: &K, pod: Option<&Pod>, needs_pod: bool) -> Option<Stri
 }
 
 /// The pod of a copy, as `<namespace>/<name>`.
-pub(super) fn pod_of<K: Copy>(copy: &K) -> String {
+pub(super) fn pod_of<K: OfPod>(copy: &K) -> String {
     let pod = copy.pod();
     format!(
         "{}/{}",
