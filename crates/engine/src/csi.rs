@@ -14,13 +14,14 @@ use bowline_api::{
     Quantity,
     names::{annotation, label, label_value},
     v1::Backup,
+    v2alpha1::DataUpload,
 };
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-pub use kept::{content_secret, keep_claim, keep_snapshot, lister_secret};
+pub use kept::{content_secret, keep_claim, keep_moved_claim, keep_snapshot, lister_secret};
 
 use crate::action::text;
 
@@ -47,6 +48,8 @@ pub struct Cut {
     pub snapshot: Value,
     /// The VolumeSnapshotContent it is bound to.
     pub content: Value,
+    /// Its data is moved into the bucket, and it is of no use after that.
+    pub upload: Option<Box<DataUpload>>,
 }
 
 impl Cut {

@@ -137,6 +137,18 @@ pub(crate) async fn check(ctx: &Context, node: &str) -> Result<Result<(), String
     Ok(Err(dead(node, silence)))
 }
 
+/// Whether any node process lives.
+pub(crate) async fn any(ctx: &Context) -> Result<bool> {
+    let is_fresh = |lease: &Lease| {
+        let last = renewed(lease);
+        last.is_some_and(|last| age(last, ctx.now()) <= valid(lease))
+    };
+    if leases(ctx).await?.iter().any(is_fresh) {
+        return Ok(true);
+    }
+    Ok(!pods(ctx).await?.is_empty())
+}
+
 /// The Leases of all node processes.
 pub(crate) async fn leases(ctx: &Context) -> Result<Vec<Lease>> {
     let api: Api<Lease> = Api::namespaced(ctx.client.clone(), &ctx.namespace);

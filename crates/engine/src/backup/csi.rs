@@ -10,6 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use bowline_api::v2alpha1::DataUpload;
 use futures::{StreamExt, stream};
 use kube::ResourceExt;
 use serde_json::Value;
@@ -43,6 +44,12 @@ pub trait CsiSnapshots: Send + Sync {
     /// Why there is none, though there should be. Nothing of it stays in the cluster then.
     async fn take(&self, claim: &Value, volume: &Value) -> Result<Cut, String>;
 
+    /// Has the data of a claim's snapshot moved into the bucket.
+    ///
+    /// # Errors
+    /// Why nobody moves it. The snapshot is gone then, too.
+    async fn upload(&self, claim: &Value, cut: &Cut) -> Result<DataUpload, String>;
+
     /// Takes snapshots of several claims of a namespace at one moment: those whose label says that they
     /// are of this group. With the claims come their volumes. By the names of the claims.
     ///
@@ -53,6 +60,14 @@ pub trait CsiSnapshots: Send + Sync {
         group: &str,
         members: &[(Value, Value)],
     ) -> Result<BTreeMap<String, Cut>, String>;
+}
+
+/// What belongs into a backup with a claim.
+pub(super) enum With {
+    /// Its snapshot.
+    Snapshot(Related),
+    /// What moves the data of its snapshot. It goes on when the claim is stored.
+    Upload(Box<DataUpload>),
 }
 
 /// The CSI snapshots of a run.
@@ -101,13 +116,19 @@ pub(super) fn is_claims(resource: &Resource) -> bool {
 impl Run {
     /// Takes a claim's snapshot, if one is wanted, and says so in the claim. Returns what belongs into
     /// the backup with it.
-    pub(super) async fn cut(&self, claim: &mut Value) -> Result<Option<Related>, String> {
+    pub(super) async fn cut(&self, claim: &mut Value) -> Result<Option<With>, String> {
         let Some(cut) = self.cut_of(claim).await? else {
             return Ok(None);
         };
-        csi::keep_claim(claim, &cut, &self.backup.name_any());
+        let backup = self.backup.name_any();
+        if let Some(upload) = &cut.upload {
+            csi::keep_moved_claim(claim, &cut, upload, &backup);
+            return Ok(Some(With::Upload(upload.clone())));
+        }
+        csi::keep_claim(claim, &cut, &backup);
         let namespace = text(claim, "/metadata/namespace");
-        Ok(Some(Related::new(csi::SNAPSHOTS, namespace, cut.name())))
+        let snapshot = Related::new(csi::SNAPSHOTS, namespace, cut.name());
+        Ok(Some(With::Snapshot(snapshot)))
     }
 
     /// A claim that is not stored has no use for the snapshot that it may have.
@@ -169,21 +190,27 @@ impl Run {
         let Some(volume) = self.csi_volume(claim).await? else {
             return Ok(None);
         };
+        let mut cut = match csi::group::of(claim, &self.backup) {
+            Some(group) => self.group_cut(csi, claim, group).await?,
+            None => {
+                let _room = csi.room.acquire().await;
+                if self.over.is_cancelled() {
+                    return Err(ENDED.to_owned());
+                }
+                tokio::select! {
+                    cut = csi.taker.take(claim, &volume) => cut?,
+                    () = self.over.cancelled() => return Err(ENDED.to_owned()),
+                }
+            }
+        };
         if self.volumes.moves_data {
-            let why = "snapshotMoveData: the data of CSI snapshots cannot be moved by this version";
-            return Err(why.to_owned());
+            let upload = tokio::select! {
+                upload = csi.taker.upload(claim, &cut) => upload?,
+                () = self.over.cancelled() => return Err(ENDED.to_owned()),
+            };
+            cut.upload = Some(Box::new(upload));
         }
-        if let Some(group) = csi::group::of(claim, &self.backup) {
-            return self.group_cut(csi, claim, group).await.map(Some);
-        }
-        let _room = csi.room.acquire().await;
-        if self.over.is_cancelled() {
-            return Err(ENDED.to_owned());
-        }
-        tokio::select! {
-            cut = csi.taker.take(claim, &volume) => cut.map(Some),
-            () = self.over.cancelled() => Err(ENDED.to_owned()),
-        }
+        Ok(Some(cut))
     }
 
     /// The snapshot of a claim whose group is taken at one moment: the first that comes takes all.

@@ -12,7 +12,7 @@ use std::{
 use bowline_api::{
     Time,
     files::{BackupOperation, BackupOperationSpec, OperationPhase, OperationStatus, ResourceList},
-    names::annotation,
+    names::{annotation, label},
     v1::{Backup, HookStatus},
 };
 use bowline_vault::archive::write::{Closed, Packed, Writer};
@@ -26,7 +26,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use super::{
     Job, Settings,
     block::Hooks,
-    csi::{PARALLEL_CLAIMS, is_claims},
+    csi::{PARALLEL_CLAIMS, With, is_claims},
     held::Held,
     later::Later,
     plan::{List, Listing},
@@ -40,6 +40,7 @@ use crate::{
     discovery::{Discovery, Resource},
     list::{self, Query},
     log::{About, Level, Log},
+    movement,
     object::Facts,
     progress::Progress,
     select::{LiveNamespace, Selection},
@@ -457,15 +458,26 @@ impl Run {
             return Ok(None);
         }
         if is_claims(resource)
-            && let Some(snapshot) = self.cut(&mut object).await?
+            && let Some(with) = self.cut(&mut object).await?
         {
-            let fine = self.bring(&snapshot, true, frozen).await;
-            // One that is gone meanwhile is only a remark there.
-            if !fine || !self.has(&snapshot) {
-                return Err(format!(
-                    "VolumeSnapshot {} could not be backed up",
-                    snapshot.name
-                ));
+            match with {
+                With::Snapshot(snapshot) => {
+                    let fine = self.bring(&snapshot, true, frozen).await;
+                    // One that is gone meanwhile is only a remark there.
+                    if !fine || !self.has(&snapshot) {
+                        return Err(format!(
+                            "VolumeSnapshot {} could not be backed up",
+                            snapshot.name
+                        ));
+                    }
+                }
+                With::Upload(upload) => {
+                    let id = upload.labels().get(label::ASYNC_OPERATION_ID);
+                    let namespace = upload.namespace().unwrap_or_default();
+                    let itself = Related::new(movement::UPLOADS, &namespace, &upload.name_any());
+                    let id = id.cloned().unwrap_or_default();
+                    self.operation(at, facts, movement::UPLOAD_ACTION, id, vec![itself]);
+                }
             }
         }
         let taken = if is_volumes(resource) {

@@ -6,10 +6,11 @@ use bowline_api::{
     Time,
     files::{
         BackupMethod, BackupOperation, BackupVolumeInfo, CsiSnapshotInfo, NativeSnapshotInfo,
-        PodVolumeInfo, PvInfo, Snapshot, SnapshotPhase, VolumeResult,
+        PodVolumeInfo, PvInfo, Snapshot, SnapshotDataMovementInfo, SnapshotPhase, VolumeResult,
     },
-    names::annotation,
-    v1::{DataPathPhase, PodVolumeBackup},
+    names::{annotation, label},
+    v1::{DataPathPhase, PodVolumeBackup, UploaderType},
+    v2alpha1::DataUpload,
 };
 use kube::ResourceExt;
 use serde_json::Value;
@@ -18,6 +19,7 @@ use super::track::key;
 use crate::{
     action::text,
     csi::{self, Cut, operation::ACTION},
+    movement::Mover,
     policy::{ActionType, Policies, VolumeFacts},
 };
 
@@ -31,6 +33,9 @@ const ANY: &str = "any";
 const NOT_WANTED: &str = "not satisfy the criteria for VolumePolicy or the legacy snapshot way";
 const NO_SNAPSHOTTER: &str = "no applicable volumesnapshotter found";
 const BY_POLICY: &str = "skipped due to resource policy ";
+
+/// Velero's word for what is not known of a snapshot that is moved.
+const UNKNOWN: &str = "unknown";
 
 /// Ours, for what Velero does not speak of.
 const UNBOUND: &str = "the claim is not bound to a volume";
@@ -228,18 +233,23 @@ impl Ledger {
         self.decide(volume, claim.or(own.as_deref()), &told).1
     }
 
-    /// The file: volumes that were left out, then those with native snapshots, with CSI snapshots, and
-    /// those whose files were copied. Every claim in the archive is there once.
+    /// The file: volumes that were left out, then those with native snapshots, with CSI snapshots, those
+    /// whose files were copied, and those whose snapshots are moved. Every claim in the archive is there once.
     pub(super) fn info(&self, told: &Told<'_>) -> Vec<BackupVolumeInfo> {
         let mut with_data: Vec<BackupVolumeInfo> = told
             .snapshots
             .iter()
             .map(|snapshot| snapshot_entry(snapshot, &self.volumes))
             .collect();
-        let cuts = self.cuts.iter();
-        with_data.extend(cuts.map(|(claim, cut)| self.cut_entry(claim, cut, told.operations)));
+        let cuts = || self.cuts.iter();
+        let kept = cuts().filter(|(_, cut)| cut.upload.is_none());
+        with_data.extend(kept.map(|(claim, cut)| self.cut_entry(claim, cut, told.operations)));
         let bound = self.bound();
         with_data.extend(told.copies.iter().map(|copy| entry(copy, &bound)));
+        with_data.extend(cuts().filter_map(|(claim, cut)| {
+            let upload = cut.upload.as_deref()?;
+            Some(self.moved_entry(claim, cut, upload))
+        }));
         let mut rows = self.without_data(&with_data, told);
         rows.extend(with_data);
         rows
@@ -381,12 +391,7 @@ impl Ledger {
     }
 
     /// The entry of a CSI snapshot. How it ended is known when its operation is over.
-    fn cut_entry(
-        &self,
-        claim: &str,
-        cut: &Cut,
-        operations: &[BackupOperation],
-    ) -> BackupVolumeInfo {
+    fn csi_entry(&self, claim: &str) -> BackupVolumeInfo {
         let known = self.claims.get(claim);
         let volume = known.and_then(|known| self.volumes.get_key_value(&known.volume));
         let mut info = volume.map_or_else(BackupVolumeInfo::default, |(name, v)| v.entry(name));
@@ -394,6 +399,45 @@ impl Ledger {
         info.pvc_name = Some(name.to_owned());
         info.pvc_namespace = Some(namespace.to_owned());
         info.backup_method = Some(BackupMethod::CsiSnapshot);
+        info
+    }
+
+    /// The entry of a claim whose snapshot is moved, while that goes on.
+    fn moved_entry(&self, claim: &str, cut: &Cut, upload: &DataUpload) -> BackupVolumeInfo {
+        let mut info = self.csi_entry(claim);
+        info.snapshot_data_moved = true;
+        info.start_timestamp = cut.taken_at().map(Time);
+        let unknown = || UNKNOWN.to_owned();
+        info.csi_snapshot_info = Some(CsiSnapshotInfo {
+            snapshot_handle: unknown(),
+            driver: text(&cut.content, "/spec/driver").to_owned(),
+            vsc_name: unknown(),
+            operation_id: Some(unknown()),
+            ..CsiSnapshotInfo::default()
+        });
+        let operation = upload.labels().get(label::ASYNC_OPERATION_ID);
+        let mover = Mover::of(upload.spec.datamover.as_deref());
+        let uploader = match mover {
+            Mover::Ours => UploaderType::Restic,
+            Mover::Velero | Mover::Other(_) => UploaderType::Kopia,
+        };
+        info.snapshot_data_movement_info = Some(SnapshotDataMovementInfo {
+            data_mover: mover.name().to_owned(),
+            uploader_type: uploader.as_str().to_owned(),
+            operation_id: operation.cloned().unwrap_or_default(),
+            ..SnapshotDataMovementInfo::default()
+        });
+        info
+    }
+
+    fn cut_entry(
+        &self,
+        claim: &str,
+        cut: &Cut,
+        operations: &[BackupOperation],
+    ) -> BackupVolumeInfo {
+        let mut info = self.csi_entry(claim);
+        let (namespace, _) = claim.split_once('/').unwrap_or(("", claim));
         info.preserve_local_snapshot = true;
         info.start_timestamp = cut.taken_at().map(Time);
         let operation = operations.iter().find(|operation| {

@@ -3,7 +3,9 @@
 use bowline_api::{
     Quantity,
     names::{annotation, label},
+    v2alpha1::DataUpload,
 };
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{Cut, group, restore_size};
@@ -11,11 +13,7 @@ use crate::action::{Related, text};
 
 /// Says in a claim's copy which snapshot it has, and asks for as much room as that needs.
 pub fn keep_claim(claim: &mut Value, cut: &Cut, backup: &str) {
-    let name = cut.name();
-    let metadata = &mut claim["metadata"];
-    metadata["labels"][label::VOLUME_SNAPSHOT_NAME] = json!(name);
-    metadata["labels"][label::BACKUP_NAME] = json!(backup);
-    metadata["annotations"][label::VOLUME_SNAPSHOT_NAME] = json!(name);
+    name_snapshot(claim, cut, backup);
     let Some(needed) = restore_size(&cut.content).map(Quantity::from_bytes) else {
         return;
     };
@@ -23,6 +21,22 @@ pub fn keep_claim(claim: &mut Value, cut: &Cut, backup: &str) {
     if asked.parse::<Quantity>().is_ok_and(|asked| asked < needed) {
         claim["spec"]["resources"]["requests"]["storage"] = json!(needed.to_string());
     }
+}
+
+/// Says in a claim's copy which upload has its data.
+pub fn keep_moved_claim(claim: &mut Value, cut: &Cut, upload: &DataUpload, backup: &str) {
+    name_snapshot(claim, cut, backup);
+    let namespace = upload.namespace().unwrap_or_default();
+    let place = format!("{namespace}/{}", upload.name_any());
+    claim["metadata"]["annotations"][annotation::DATA_UPLOAD_NAME] = json!(place);
+}
+
+fn name_snapshot(claim: &mut Value, cut: &Cut, backup: &str) {
+    let name = cut.name();
+    let metadata = &mut claim["metadata"];
+    metadata["labels"][label::VOLUME_SNAPSHOT_NAME] = json!(name);
+    metadata["labels"][label::BACKUP_NAME] = json!(backup);
+    metadata["annotations"][label::VOLUME_SNAPSHOT_NAME] = json!(name);
 }
 
 /// What is true of a snapshot or content only while its backup is made is not so in the archive.
@@ -79,6 +93,7 @@ mod tests {
             let cut = Cut {
                 snapshot: json!({"metadata": {"name": "velero-data-x"}}),
                 content: json!({"status": {"restoreSize": size}}),
+                upload: None,
             };
             let mut object = claim(asked);
             keep_claim(&mut object, &cut, "b");

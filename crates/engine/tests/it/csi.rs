@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use bowline_api::files::BackupMethod;
+use bowline_api::{files::BackupMethod, v1::Backup, v2alpha1::DataUpload};
 use bowline_apiserver::ApiServer;
-use bowline_engine::{backup::CsiSnapshots, csi::Cut};
+use bowline_engine::{backup::CsiSnapshots, csi::Cut, movement};
 use serde_json::{Value, json};
 
 use crate::backup::{Made, Script, back_up_job, cluster, hooked};
@@ -90,6 +90,7 @@ impl Driver {
                 "spec": {"driver": "d"},
                 "status": {"snapshotHandle": format!("handle-{claim}"), "restoreSize": 2_i64 << 30},
             }),
+            upload: None,
         };
         if let Some(group) = group {
             cut.content["status"]["volumeGroupSnapshotHandle"] = json!(group);
@@ -110,6 +111,21 @@ impl CsiSnapshots for Driver {
             "broken" => Err("no room".to_owned()),
             name => Ok(self.cut(name, None)),
         }
+    }
+
+    async fn upload(&self, claim: &Value, cut: &Cut) -> Result<DataUpload, String> {
+        let name = claim["metadata"]["name"].as_str().unwrap();
+        self.script.tell(&format!("move {name}"));
+        if name == "stuck" {
+            return Err("nobody is there".to_owned());
+        }
+        let backup: Backup = serde_json::from_value(
+            json!({"metadata": {"name": "b", "uid": "u"}, "spec": {"storageLocation": "default"}}),
+        )
+        .unwrap();
+        let mut upload = movement::upload(claim, cut, &backup, "velero");
+        upload.metadata.name = Some(format!("b-{name}"));
+        Ok(upload)
     }
 
     async fn take_group(
@@ -236,16 +252,72 @@ async fn a_claim_without_its_snapshot_is_an_error_with_a_row() {
     assert_eq!(row.pvc_name.as_deref(), Some("broken"));
     assert_eq!(row.skipped_reason.as_deref(), Some("csiSnapshot: no room;"));
     assert_eq!(made.outcome.volumes.len(), 2);
+}
 
-    // Nobody moves data yet, and says so.
-    let mut moving = spec;
-    moving["snapshotMoveData"] = json!(true);
-    let (made, told) = cut(&objects, moving).await;
-    assert_eq!((made.log.errors, told.len()), (2, 0));
-    for row in &made.outcome.volumes {
-        let why = row.skipped_reason.as_deref().unwrap();
-        assert!(why.contains("snapshotMoveData"), "{why}");
-    }
+#[tokio::test]
+async fn moved_data_is_said_in_the_claim_and_waited_for() {
+    let mut objects = csi_claim("data", json!({}));
+    objects.extend(csi_claim("stuck", json!({})));
+    let spec = json!({"includedNamespaces": ["shop"], "snapshotMoveData": true});
+    let (made, mut told) = cut(&objects, spec).await;
+    told.sort_unstable();
+    assert_eq!(told, ["cut data", "cut stuck", "move data", "move stuck"]);
+    assert_eq!(made.log.errors, 1, "{:?}", made.log.results);
+    let claims = "resources/persistentvolumeclaims/namespaces/shop";
+    let claim = &made.entries[&format!("{claims}/data.json")];
+    assert_eq!(
+        claim["metadata"]["annotations"],
+        json!({
+            "velero.io/data-upload-name": "velero/b-data",
+            "velero.io/volume-snapshot-name": "velero-data-x",
+        })
+    );
+    assert_eq!(
+        claim["spec"]["resources"]["requests"]["storage"], "1Gi",
+        "the snapshot is of no use for its restore"
+    );
+    assert!(!made.entries.contains_key(&format!("{claims}/stuck.json")));
+    let is_snapshot = |path: &&String| path.contains("snapshot.storage.k8s.io/namespaces");
+    assert_eq!(made.entries.keys().filter(is_snapshot).count(), 0);
+    let [operation] = made.outcome.operations.as_slice() else {
+        panic!("{:?}", made.outcome.operations);
+    };
+    let spec = &operation.spec;
+    assert_eq!(spec.backup_item_action, "velero.io/csi-pvc-backupper");
+    assert!(
+        spec.operation_id.starts_with("du-u."),
+        "{}",
+        spec.operation_id
+    );
+    assert_eq!(spec.resource_identifier.name, "data");
+    let items = spec.post_operation_items.as_ref().unwrap();
+    assert_eq!(
+        (
+            items[0].resource.as_str(),
+            items[0].group.as_str(),
+            items[0].name.as_str()
+        ),
+        ("datauploads", "velero.io", "b-data")
+    );
+    let [left, moved] = made.outcome.volumes.as_slice() else {
+        panic!("{:?}", made.outcome.volumes);
+    };
+    assert_eq!(
+        left.skipped_reason.as_deref(),
+        Some("csiSnapshot: nobody is there;")
+    );
+    assert!(moved.snapshot_data_moved && !moved.preserve_local_snapshot);
+    let info = moved.snapshot_data_movement_info.as_ref().unwrap();
+    assert_eq!(
+        (info.data_mover.as_str(), info.uploader_type.as_str()),
+        ("bowline", "restic")
+    );
+    assert_eq!(info.operation_id, spec.operation_id);
+    let snapshot = moved.csi_snapshot_info.as_ref().unwrap();
+    assert_eq!(
+        (snapshot.snapshot_handle.as_str(), snapshot.driver.as_str()),
+        ("unknown", "d")
+    );
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 //! objects: one that says `InProgress` and is not ours is taken up where the bucket says it is.
 
 mod copies;
-mod csi;
+pub(in crate::controllers) mod csi;
 mod finalize;
 mod queue;
 mod run;

@@ -129,7 +129,7 @@ pub(super) async fn unfinished(
 ) -> Result<Vec<String>> {
     let mut errors = contents::snapshots(ctx, Some(bucket), backup).await?;
     errors.extend(csi::snapshots(ctx, Some(bucket), backup).await?);
-    errors.extend(contents::volumes(ctx, backup).await?);
+    errors.extend(contents::volumes(ctx, Some(bucket), backup).await?);
     if errors.is_empty() {
         errors.extend(contents::files(bucket, backup).await);
     }
@@ -335,7 +335,7 @@ impl Requests {
             }
             errors.extend(contents::snapshots(ctx, own, backup).await?);
             errors.extend(csi::snapshots(ctx, own, backup).await?);
-            errors.extend(contents::volumes(ctx, backup).await?);
+            errors.extend(contents::volumes(ctx, own, backup).await?);
             if let Some(bucket) = own.filter(|_| errors.is_empty()) {
                 errors.extend(contents::files(bucket, backup).await);
             }

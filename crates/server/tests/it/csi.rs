@@ -4,15 +4,18 @@ mod driver;
 
 use std::{collections::BTreeMap, fs, io::Read, time::Duration};
 
-use bowline_api::v1::{Backup, BackupPhase, DeleteBackupRequest, Restore, RestorePhase};
+use bowline_api::{
+    v1::{Backup, BackupPhase, DeleteBackupRequest, Restore, RestorePhase},
+    v2alpha1::DataUpload,
+};
 use bowline_server::{
     Settings,
-    controllers::{backup, deletion, restore},
+    controllers::{backup, deletion, repository, restore},
 };
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -254,6 +257,155 @@ async fn restored_and_deleted(scene: &Scene, driver: &Driver) {
     // What a restore has made is not the backup's.
     assert_eq!(driver.all("VolumeSnapshot").await.len(), 2);
     assert_eq!(driver.all("VolumeSnapshotContent").await.len(), 2);
+}
+
+/// Plays a node process: says how far an upload is.
+async fn tell(scene: &Scene, upload: &DataUpload, status: Value) {
+    let patch = Patch::Merge(json!({"status": status}));
+    let name = upload.metadata.name.clone().unwrap();
+    let api = scene.api::<DataUpload>();
+    api.patch(&name, &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn moved_data_is_waited_for_and_the_snapshots_go() {
+    let mut scene = shop();
+    let node = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": "velero", "name": "node-agent-x", "labels": {"role": "node-agent"}},
+        "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "x"}]},
+        "status": {"phase": "Running"},
+    });
+    let password = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "velero-repo-credentials", "namespace": "velero"},
+        "data": {"repository-password": "c2VjcmV0"},
+    });
+    scene.server.load(&node).unwrap();
+    scene.server.load(&password).unwrap();
+    let driver = Driver::start(&scene.client, Mood::Quick);
+    scene.start(repository::run);
+    scene.start(backup::run);
+    begin(&scene, json!({"snapshotMoveData": true})).await;
+    let made = becomes(&scene, BackupPhase::WaitingForPluginOperations).await;
+    let api = scene.api::<DataUpload>();
+    let uploads = api.list(&ListParams::default()).await.unwrap().items;
+    let of = |claim: &str| uploads.iter().find(|u| u.spec.source_pvc == claim).unwrap();
+    assert_eq!(uploads.len(), 2);
+    let upload = of("a");
+    assert_eq!(upload.spec.datamover.as_deref(), Some("bowline"));
+    let content = &upload.metadata.annotations.as_ref().unwrap()["bowline.io/snapshot-content"];
+    let contents = driver.all("VolumeSnapshotContent").await;
+    let content = contents
+        .iter()
+        .find(|c| name(c) == content.as_str())
+        .unwrap();
+    assert_eq!(
+        content["spec"]["deletionPolicy"], "Retain",
+        "it outlives its namespace"
+    );
+
+    // Another server goes on waiting, and tells how far it is.
+    scene.kill();
+    scene.start(backup::run);
+    tell(
+        &scene,
+        of("a"),
+        json!({
+            "phase": "InProgress", "startTimestamp": "2026-01-01T00:00:00Z",
+            "progress": {"totalBytes": 10, "bytesDone": 4},
+        }),
+    )
+    .await;
+    eventually("the progress to be in the bucket", async || {
+        let operations = file(&scene, "itemoperations");
+        let operations = operations.as_array().unwrap().clone();
+        operations.iter().any(|operation| {
+            let status = &operation["status"];
+            status["nCompleted"] == 4
+                && status["nTotal"] == 10
+                && status["operationUnits"] == "Bytes"
+        })
+    })
+    .await;
+    tell(
+        &scene,
+        of("a"),
+        json!({
+            "phase": "Completed", "snapshotID": "0123abcd", "incrementalBytes": 7,
+            "progress": {"totalBytes": 10, "bytesDone": 10},
+            "completionTimestamp": "2026-01-01T00:00:09Z",
+        }),
+    )
+    .await;
+    tell(
+        &scene,
+        of("b"),
+        json!({"phase": "Failed", "message": "no room"}),
+    )
+    .await;
+    let status = becomes(&scene, BackupPhase::PartiallyFailed)
+        .await
+        .status
+        .unwrap();
+    assert_eq!(status.backup_item_operations_completed, Some(1));
+    assert_eq!(status.backup_item_operations_failed, Some(1));
+    assert_eq!(status.csi_volume_snapshots_completed, None);
+    vanish(&driver).await;
+    assert_eq!(
+        driver.storage(),
+        [""; 0],
+        "what was moved is not kept twice"
+    );
+
+    let archive = archive(&scene);
+    let path = format!(
+        "resources/datauploads.velero.io/namespaces/velero/{}.json",
+        of("a").metadata.name.as_ref().unwrap()
+    );
+    assert_eq!(archive[&path]["status"]["snapshotID"], "0123abcd");
+    let claim = &archive["resources/persistentvolumeclaims/namespaces/shop/a.json"];
+    assert!(claim["metadata"]["annotations"]["velero.io/data-upload-name"].is_string());
+    let infos = file(&scene, "volumeinfo");
+    let info = |claim: &str| {
+        let infos = infos.as_array().unwrap();
+        infos
+            .iter()
+            .find(|i| i["pvcName"] == claim)
+            .unwrap()
+            .clone()
+    };
+    assert_eq!(info("a")["result"], "succeeded");
+    let moved = &info("a")["snapshotDataMovementInfo"];
+    assert_eq!(
+        (&moved["snapshotHandle"], &moved["size"], &moved["Phase"]),
+        (&json!("0123abcd"), &json!(10), &json!("Completed"))
+    );
+    assert_eq!(info("b")["result"], "failed");
+
+    ask_for_deletion(&scene).await;
+    eventually("the backup to go", async || {
+        scene.get::<Backup>("b").await.is_none() && scene.names::<DataUpload>().await.is_empty()
+    })
+    .await;
+    assert!(made.metadata.uid.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_node_process_nothing_is_moved_and_nothing_stays() {
+    let scene = shop();
+    let driver = Driver::start(&scene.client, Mood::Quick);
+    scene.start(backup::run);
+    begin(&scene, json!({"snapshotMoveData": true})).await;
+    becomes(&scene, BackupPhase::PartiallyFailed).await;
+    vanish(&driver).await;
+    assert_eq!(driver.storage(), [""; 0]);
+    for info in file(&scene, "volumeinfo").as_array().unwrap() {
+        let why = info["skippedReason"].as_str().unwrap();
+        assert!(why.contains("node-agent is not ready"), "{why}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! The CSI snapshots of one backup: made as objects, and waited for until the driver has them.
 
 mod group;
+pub(in crate::controllers) mod moved;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,11 +10,16 @@ use std::{
 };
 
 use async_trait::async_trait;
-use bowline_api::{names::FEATURE_CSI, v1::Backup};
+use bowline_api::{
+    names::FEATURE_CSI,
+    v1::{Backup, BackupStorageLocation},
+    v2alpha1::DataUpload,
+};
 use bowline_engine::{
     backup::CsiSnapshots,
-    csi::{self, Cut},
+    csi::{self, Cut, RETAIN},
     log::{About, Level, Log},
+    movement::{self, Mover},
 };
 use bowline_vault::crash;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -33,8 +39,12 @@ use crate::{
         handover::{self, Stays},
         object, patch, snapshots, value,
     },
+    nodes, repositories,
 };
 
+/// Velero's words for a cluster whose nodes nobody looks after.
+const NO_NODE: &str =
+    "CSI PVC BIA cannot proceed: node-agent is not ready for snapshot data movement";
 /// How long to wait when a backup does not say.
 const LIMIT: Duration = Duration::from_secs(600);
 /// A watch that failed is begun again after this.
@@ -44,6 +54,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct Csi {
     pub(super) ctx: Arc<Context>,
     pub(super) backup: Arc<Backup>,
+    location: BackupStorageLocation,
+    /// Why the repositories of namespaces cannot be used, if they cannot; found out once.
+    repositories: Mutex<HashMap<String, Arc<OnceCell<Result<(), String>>>>>,
     pub(super) log: Log,
     /// All classes of snapshots.
     classes: OnceCell<Vec<Value>>,
@@ -55,17 +68,31 @@ pub(super) struct Csi {
 
 impl Csi {
     /// None when the server does not have the feature.
-    pub(super) fn new(ctx: &Arc<Context>, backup: &Backup, log: &Log) -> Option<Arc<Self>> {
+    pub(super) fn new(
+        ctx: &Arc<Context>,
+        backup: &Backup,
+        location: &BackupStorageLocation,
+        log: &Log,
+    ) -> Option<Arc<Self>> {
         ctx.settings.has_feature(FEATURE_CSI).then(|| {
             Arc::new(Self {
                 ctx: Arc::clone(ctx),
                 backup: Arc::new(backup.clone()),
+                location: location.clone(),
+                repositories: Mutex::default(),
                 log: log.clone(),
                 classes: OnceCell::new(),
                 drivers: Mutex::default(),
                 making: TaskTracker::new(),
             })
         })
+    }
+
+    /// Whether the data of snapshots is moved by this program.
+    fn moves_data(&self) -> bool {
+        let spec = &self.backup.spec;
+        spec.snapshot_move_data == Some(true)
+            && Mover::asked(spec.datamover.as_deref()) == Mover::Ours
     }
 
     /// Until when snapshots are waited for.
@@ -143,7 +170,11 @@ impl Csi {
         let has_handle = |content: &Value| csi::handle(content).is_some();
         let api = contents(&self.ctx.client);
         let content = become_so(&api, content, until, has_handle).await?;
-        Ok(Cut { snapshot, content })
+        Ok(Cut {
+            snapshot,
+            content,
+            upload: None,
+        })
     }
 
     /// Writes down what is needed later: whose content it is, and in the snapshot what the content is.
@@ -151,7 +182,11 @@ impl Csi {
         let gone = |what: &str| format!("{what} was deleted while it was backed up");
         let (namespace, name) = place(&cut.snapshot);
         let (_, content) = place(&cut.content);
-        let marks = csi::marks(&self.backup, &self.ctx.namespace);
+        let mut marks = csi::marks(&self.backup, &self.ctx.namespace);
+        if self.moves_data() && csi::group_handle(&cut.content).is_none() {
+            // Its data is moved whatever becomes of its namespace.
+            marks["spec"]["deletionPolicy"] = json!(RETAIN);
+        }
         let api = contents(&self.ctx.client);
         let marked = patch(&api, content, &marks)
             .await
@@ -163,7 +198,46 @@ impl Csi {
             .await
             .map_err(|error| error.chain())?;
         let snapshot = marked.ok_or_else(|| gone(name))?;
-        Ok(Cut { snapshot, content })
+        Ok(Cut {
+            snapshot,
+            content,
+            upload: None,
+        })
+    }
+
+    /// Makes the DataUpload of a snapshot.
+    async fn start_upload(&self, claim: &Value, cut: &Cut) -> Result<DataUpload, String> {
+        if self.moves_data() {
+            if !nodes::any(&self.ctx).await.map_err(|error| error.chain())? {
+                return Err(format!("{NO_NODE}: no node process runs"));
+            }
+            let namespace = claim["metadata"]["namespace"].as_str().unwrap_or_default();
+            self.repository(namespace).await?;
+        }
+        let wanted = movement::upload(claim, cut, &self.backup, &self.ctx.namespace);
+        let api = self.ctx.api::<DataUpload>();
+        let making = self.making.spawn(async move {
+            crash::here("before DataUpload");
+            let made = api.create(&PostParams::default(), &wanted).await;
+            crash::here("after DataUpload");
+            made
+        });
+        let made = making.await.map_err(|panic| panic.to_string())?;
+        made.map_err(|error| Error::api("error creating DataUpload")(error).chain())
+    }
+
+    /// Sees to it that the repository of a namespace can be used.
+    async fn repository(&self, namespace: &str) -> Result<(), String> {
+        let cell = {
+            let all = self.repositories.lock();
+            let mut all = all.unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(all.entry(namespace.to_owned()).or_default())
+        };
+        let found = cell.get_or_init(|| async {
+            let ensured = repositories::ensure(&self.ctx, &self.location, namespace).await;
+            ensured.unwrap_or_else(|error| Err(error.chain())).map(drop)
+        });
+        found.await.clone()
     }
 
     /// Removes what there is of this backup, since nobody needs it.
@@ -171,6 +245,7 @@ impl Csi {
         self.making.close();
         self.making.wait().await;
         let uid = self.backup.uid().unwrap_or_default();
+        moved::discard(&self.ctx, &uid, |_| true).await?;
         for why in handover::clear(&self.ctx.client, &uid, Stays::None).await? {
             tracing::warn!(backup = %self.backup.name_any(), "{why}");
         }
@@ -204,6 +279,15 @@ impl CsiSnapshots for Csi {
             self.drop_one(&snapshot).await;
         }
         cut
+    }
+
+    async fn upload(&self, claim: &Value, cut: &Cut) -> Result<DataUpload, String> {
+        let uploaded = self.start_upload(claim, cut).await;
+        // A member of a group goes with it.
+        if uploaded.is_err() && csi::group_handle(&cut.content).is_none() {
+            self.drop_one(&cut.snapshot).await;
+        }
+        uploaded
     }
 
     async fn take_group(

@@ -9,8 +9,9 @@ use bowline_api::{
         BackupOperation, BackupVolumeInfo, OperationPhase, ResourceIdentifier, Results,
         VolumeResult, backup_suffix,
     },
-    names::FEATURE_CSI,
+    names::{FEATURE_CSI, label},
     v1::{Backup, BackupPhase, BackupStatus},
+    v2alpha1::DataUpload,
 };
 use bowline_engine::{
     backup::update::{self, Again},
@@ -25,8 +26,9 @@ use bowline_vault::{
 use kube::ResourceExt;
 
 use super::{
+    csi::moved,
     run::end,
-    waiting::{is_snapshot, merge, number},
+    waiting::{is_snapshot, is_upload, merge, number},
 };
 use crate::{
     Context, Error, Result,
@@ -41,7 +43,12 @@ pub(super) async fn finalize(ctx: &Arc<Context>, bucket: &Bucket, found: Backup)
     let key = backup_file(&name, backup_suffix::ITEM_OPERATIONS);
     let operations: Vec<BackupOperation> = bucket.json(&key).await?.unwrap_or_default();
     let errors = renew(ctx, bucket, &found, &operations).await?;
-    tell_volumes(bucket, &name, &operations).await?;
+    let uid = found.uid().unwrap_or_default();
+    let uploads = match operations.iter().any(is_upload) {
+        true => moved::of_backup(ctx, &uid).await?,
+        false => Vec::new(),
+    };
+    tell_volumes(bucket, &name, &operations, &uploads).await?;
     let mut last = found.clone();
     conclude(last.status_mut(), errors, ctx.now());
     last.status_mut().csi_volume_snapshots_completed = cut(&operations);
@@ -49,8 +56,13 @@ pub(super) async fn finalize(ctx: &Arc<Context>, bucket: &Bucket, found: Backup)
     last.api_version = Some("velero.io/v1".to_owned());
     bucket.put_backup(&last).await?;
     if ctx.settings.has_feature(FEATURE_CSI) || operations.iter().any(is_snapshot) {
-        // The archive has them by now, and the storage keeps them.
-        let uid = found.uid().unwrap_or_default();
+        // Those of claims that did not come into the archive.
+        let is_known = |upload: &DataUpload| {
+            let id = upload.labels().get(label::ASYNC_OPERATION_ID);
+            operations.iter().any(|o| Some(&o.spec.operation_id) == id)
+        };
+        moved::discard(ctx, &uid, |upload| !is_known(upload)).await?;
+        // The archive has them by now, and the storage keeps them; what was moved is of no more use there.
         for why in handover::clear(&ctx.client, &uid, Stays::Of(&operations)).await? {
             tracing::warn!(backup = name, "{why}");
         }
@@ -64,9 +76,14 @@ fn cut(operations: &[BackupOperation]) -> Option<i64> {
     count(own.map(|o| &o.status), &OperationPhase::Completed)
 }
 
-/// Says in the file of volumes how CSI snapshots have ended.
-async fn tell_volumes(bucket: &Bucket, name: &str, operations: &[BackupOperation]) -> Result<()> {
-    if !operations.iter().any(is_snapshot) {
+/// Says in the file of volumes how CSI snapshots, and the movements of their data, have ended.
+async fn tell_volumes(
+    bucket: &Bucket,
+    name: &str,
+    operations: &[BackupOperation],
+    uploads: &[DataUpload],
+) -> Result<()> {
+    if uploads.is_empty() && !operations.iter().any(is_snapshot) {
         return Ok(());
     }
     let key = backup_file(name, backup_suffix::VOLUME_INFO);
@@ -74,6 +91,7 @@ async fn tell_volumes(bucket: &Bucket, name: &str, operations: &[BackupOperation
     let mut infos = infos.unwrap_or_default();
     let old = infos.clone();
     complete(&mut infos, operations);
+    moved::complete(&mut infos, uploads);
     if infos != old {
         bucket.put_json(&key, &infos).await?;
     }

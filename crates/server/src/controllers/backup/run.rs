@@ -195,7 +195,7 @@ async fn make(
     let copies = Arc::new(copies);
     let native = Native::new(ctx, &backup, &log, &progress, taken == Taken::Over).await?;
     let native = Arc::new(native);
-    let csi = Csi::new(ctx, &backup, &log);
+    let csi = Csi::new(ctx, &backup, location, &log);
     let began = Began {
         copies: &copies,
         native: &native,

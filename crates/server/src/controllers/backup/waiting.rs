@@ -13,11 +13,13 @@ use bowline_api::{
         Backup, BackupPhase, BackupStatus, BackupStorageLocation, VolumePluginBackup,
         VolumeSnapshotLocation,
     },
+    v2alpha1::DataUpload,
 };
 use bowline_engine::{
     backup::log_name,
     csi::operation::ACTION,
     log::{About, Level, Log},
+    movement::UPLOAD_ACTION,
     progress::Progress,
 };
 use bowline_plugin::host::Plugins;
@@ -39,7 +41,7 @@ use crate::{
     Context, Error, Result,
     controllers::{
         deletion,
-        operations::{self, Of, count, is_over},
+        operations::{self, Of, count, is_over, movements},
         patiently,
     },
     plugins,
@@ -144,7 +146,8 @@ async fn wait(
         }
     };
     let mut changes = uploads.changes();
-    let actions = Actions::start(ctx, found, &operations).await;
+    let mut actions = Actions::start(ctx, found, &operations).await;
+    let mut kept = Kept::new(&operations);
     let mut next = Instant::now();
     let mut status = found.status.clone().unwrap_or_default();
     loop {
@@ -154,8 +157,9 @@ async fn wait(
                 is_changed = actions.ask(ctx, &mut operations) => is_changed,
                 () = cancel.cancelled() => false,
             };
-            if is_changed {
+            if is_changed && kept.is_old(ctx, &operations) {
                 bucket.put_json(&file, &operations).await?;
+                kept = Kept::new(&operations);
             }
             next = Instant::now() + pace(ctx, &operations);
         }
@@ -180,7 +184,7 @@ async fn wait(
             if !ctx.abort.is_cancelled() {
                 // Nobody needs what they do.
                 tracing::info!(backup = %name, "given up, since it is deleted");
-                actions.cancel(&mut operations).await;
+                actions.cancel(ctx, &mut operations).await;
             }
             actions.stop().await;
             return Ok(None);
@@ -204,17 +208,46 @@ async fn wait(
     }
 }
 
+/// Operations as the bucket has them.
+struct Kept {
+    at: Instant,
+    phases: Vec<Option<OperationPhase>>,
+}
+
+impl Kept {
+    fn new(operations: &[BackupOperation]) -> Self {
+        Self {
+            at: Instant::now(),
+            phases: Self::phases(operations),
+        }
+    }
+
+    fn phases(operations: &[BackupOperation]) -> Vec<Option<OperationPhase>> {
+        let phases = operations.iter().map(|o| o.status.phase.clone());
+        phases.collect()
+    }
+
+    /// Whether they are worth storing again: how far they are is not, each time.
+    fn is_old(&self, ctx: &Context, operations: &[BackupOperation]) -> bool {
+        self.at.elapsed() >= ctx.settings.item_operation_sync_frequency
+            || self.phases != Self::phases(operations)
+    }
+}
+
 /// The actions whose operations are under way.
 struct Actions {
     plugins: Option<Plugins>,
+    /// When plugins are asked again.
+    next: Instant,
     owner: Bytes,
+    uid: String,
     limit: Duration,
 }
 
 impl Actions {
     async fn start(ctx: &Arc<Context>, backup: &Backup, operations: &[BackupOperation]) -> Self {
         let mut open = operations.iter().filter(|o| !is_over(&o.status));
-        let plugins = match open.any(|operation| !is_snapshot(operation)) {
+        let plugins = match open.any(|operation| !is_snapshot(operation) && !is_upload(operation)) {
             true => Some(
                 ctx.plugins
                     .start(Arc::new(|line| plugins::log(&line)))
@@ -224,22 +257,33 @@ impl Actions {
         };
         Self {
             plugins,
+            next: Instant::now(),
             owner: json::to_vec(backup).unwrap_or_default().into(),
+            uid: backup.uid().unwrap_or_default(),
             limit: limit(ctx, backup),
         }
     }
 
-    async fn ask(&self, ctx: &Context, operations: &mut [BackupOperation]) -> bool {
+    async fn ask(&mut self, ctx: &Context, operations: &mut [BackupOperation]) -> bool {
         let asked = operations.iter_mut().map(Into::into);
-        let is_changed = operations::snapshots::ask(ctx, asked, self.limit).await;
-        let Some(plugins) = &self.plugins else {
+        let mut is_changed = operations::snapshots::ask(ctx, asked, self.limit).await;
+        let asked = operations.iter_mut().map(Into::into);
+        is_changed |= movements::ask::<DataUpload>(ctx, &self.uid, asked, self.limit).await;
+        let plugins = self.plugins.as_ref();
+        let Some(plugins) = plugins.filter(|_| Instant::now() >= self.next) else {
             return is_changed;
         };
+        self.next = Instant::now() + ctx.settings.item_operation_sync_frequency;
         let asked = operations.iter_mut().map(Into::into);
         operations::ask(plugins, Of::Backup, &self.owner, asked, self.limit).await || is_changed
     }
 
-    async fn cancel(&self, operations: &mut [BackupOperation]) {
+    async fn cancel(&self, ctx: &Context, operations: &mut [BackupOperation]) {
+        if operations.iter().any(is_upload)
+            && let Err(error) = movements::cancel_all::<DataUpload>(ctx, &self.uid).await
+        {
+            tracing::warn!("{}", error.chain());
+        }
         if let Some(plugins) = &self.plugins {
             let asked = operations.iter_mut().map(Into::into);
             operations::cancel_all(plugins, Of::Backup, &self.owner, asked).await;
@@ -257,13 +301,20 @@ pub(super) fn is_snapshot(operation: &BackupOperation) -> bool {
     operation.spec.backup_item_action == ACTION
 }
 
+pub(super) fn is_upload(operation: &BackupOperation) -> bool {
+    operation.spec.backup_item_action == UPLOAD_ACTION
+}
+
 /// How long until operations are asked again.
 fn pace(ctx: &Context, operations: &[BackupOperation]) -> Duration {
     let own = ctx.settings.item_operation_sync_frequency;
-    let mut open = operations.iter().filter(|o| !is_over(&o.status));
-    match open.any(is_snapshot) {
-        true => own.min(operations::snapshots::LOOK),
-        false => own,
+    let open = || operations.iter().filter(|o| !is_over(&o.status));
+    if open().any(is_upload) {
+        own.min(movements::LOOK)
+    } else if open().any(is_snapshot) {
+        own.min(operations::snapshots::LOOK)
+    } else {
+        own
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bowline_api::{
-    files::{Snapshot, backup_suffix},
+    files::{BackupVolumeInfo, Snapshot, backup_suffix},
     names::{annotation, finalizer, label, label_value},
     v1::{
         Backup, BackupStorageLocation, PodVolumeBackup, Restore, UploaderType, VolumePluginBackup,
@@ -17,10 +17,11 @@ use bowline_api::{
     },
     v2alpha1::DataUpload,
 };
+use bowline_engine::movement::Mover;
 use bowline_vault::{Bucket, bucket::backup_file};
 use kube::ResourceExt;
 
-use super::PATIENCE;
+use super::{super::backup::csi::moved, PATIENCE};
 use crate::{Context, Error, Result, plugins, repositories, snapshotters::Snapshotter};
 
 /// How long deleted restores may take to vanish.
@@ -140,7 +141,11 @@ async fn delete_snapshots(
 
 /// Volume data in repositories: copies of pod volumes, and moved snapshots. What nobody here can
 /// forget keeps the backup from being deleted.
-pub(super) async fn volumes(ctx: &Context, backup: &Backup) -> Result<Vec<String>> {
+pub(super) async fn volumes(
+    ctx: &Context,
+    bucket: Option<&Bucket>,
+    backup: &Backup,
+) -> Result<Vec<String>> {
     let labels = format!("{}={}", label::BACKUP_NAME, label_value(&backup.name_any()));
     let copies = ctx.list::<PodVolumeBackup>(&labels).await?;
     let (repositories, mut errors) = by_repository(&copies);
@@ -150,14 +155,90 @@ pub(super) async fn volumes(ctx: &Context, backup: &Backup) -> Result<Vec<String
         }
     }
     if backup.spec.snapshot_move_data == Some(true) {
-        for upload in ctx.list::<DataUpload>(&labels).await? {
-            match kept_upload(&upload) {
-                Some(error) => errors.push(error),
-                None => ctx.delete(&upload).await?,
-            }
+        errors.extend(movements(ctx, bucket, backup).await?);
+    }
+    Ok(errors)
+}
+
+/// Data of snapshots that was moved: what the backup's file of volumes names, and what DataUploads in
+/// the cluster say that never came into it.
+async fn movements(ctx: &Context, bucket: Option<&Bucket>, backup: &Backup) -> Result<Vec<String>> {
+    let uploads = moved::of_backup(ctx, &backup.uid().unwrap_or_default()).await?;
+    let key = backup_file(&backup.name_any(), backup_suffix::VOLUME_INFO);
+    let file = match bucket {
+        Some(bucket) => bucket.json::<Option<Vec<BackupVolumeInfo>>>(&key).await,
+        None => Ok(None),
+    };
+    let infos = match file {
+        Ok(file) => file.flatten().unwrap_or_default(),
+        Err(e) => return Ok(vec![format!("error getting backup's volumes: {e}")]),
+    };
+    let location = backup.spec.storage_location.clone().unwrap_or_default();
+    let (repositories, mut errors) = moved_by_repository(&infos, &uploads, &location);
+    for (place, snapshots) in repositories {
+        if let Err(why) = forget(ctx, &place, &snapshots).await? {
+            errors.push(format!("error deleting moved snapshot data: {why}"));
+        }
+    }
+    if errors.is_empty() {
+        for upload in &uploads {
+            ctx.delete(upload).await?;
         }
     }
     Ok(errors)
+}
+
+/// Moved snapshots by repository, and what cannot be forgotten.
+fn moved_by_repository(
+    infos: &[BackupVolumeInfo],
+    uploads: &[DataUpload],
+    location: &str,
+) -> (BTreeMap<Place, Vec<String>>, Vec<String>) {
+    let rows = infos.iter().filter_map(|info| {
+        let moved = info.snapshot_data_movement_info.as_ref()?;
+        let namespace = info.pvc_namespace.clone().unwrap_or_default();
+        let place = (location.to_owned(), namespace);
+        Some((
+            place,
+            moved.data_mover.as_str(),
+            moved.snapshot_handle.clone(),
+        ))
+    });
+    let live = uploads.iter().filter_map(|upload| {
+        let id = upload.status.as_ref()?.snapshot_id.clone()?;
+        let spec = &upload.spec;
+        let place = (
+            spec.backup_storage_location.clone(),
+            spec.source_namespace.clone(),
+        );
+        Some((place, spec.datamover.as_deref().unwrap_or_default(), id))
+    });
+    let mut repositories = BTreeMap::<Place, BTreeSet<String>>::new();
+    let mut errors = BTreeSet::new();
+    for (place, mover, id) in rows.chain(live) {
+        if id.is_empty() {
+            continue;
+        }
+        match Mover::of(Some(mover)) {
+            Mover::Ours => {
+                repositories.entry(place).or_default().insert(id);
+            }
+            Mover::Velero => {
+                errors.insert(format!(
+                    "error deleting moved snapshot data: snapshot {id} in the kopia repository of \
+                     namespace {} cannot be deleted by this version",
+                    place.1
+                ));
+            }
+            // Its own plugin deletes what it has.
+            Mover::Other(_) => {}
+        }
+    }
+    let listed = |(place, ids): (Place, BTreeSet<String>)| (place, ids.into_iter().collect());
+    (
+        repositories.into_iter().map(listed).collect(),
+        errors.into_iter().collect(),
+    )
 }
 
 /// A repository: the location, and the namespace whose volumes it holds.
@@ -217,17 +298,6 @@ async fn forget(ctx: &Context, place: &Place, snapshots: &[String]) -> Result<Re
             snapshots.join(", "),
             error.chain()
         )),
-    })
-}
-
-fn kept_upload(upload: &DataUpload) -> Option<String> {
-    let id = upload.status.as_ref()?.snapshot_id.as_deref()?;
-    (!id.is_empty()).then(|| {
-        format!(
-            "error deleting moved snapshot data: snapshot {id} of data upload {} cannot be \
-             deleted by this version",
-            upload.name_any()
-        )
     })
 }
 
