@@ -21,7 +21,12 @@ const IMAGE: &str = concat!("docker.io/bowline/bowline:v", env!("CARGO_PKG_VERSI
 
 /// Installs server and node processes, backing up into the bucket at an address that pods reach,
 /// and waits until they can.
-pub async fn install(scene: &Scene, bucket: &Bucket, endpoint: &str) -> anyhow::Result<()> {
+pub async fn install(
+    scene: &Scene,
+    bucket: &Bucket,
+    endpoint: &str,
+    flags: &[&str],
+) -> anyhow::Result<()> {
     let since = Timestamp::now();
     let program = PathBuf::from(scene.bowline().get_program());
     requirements::is_static(&program)?;
@@ -41,7 +46,8 @@ pub async fn install(scene: &Scene, bucket: &Bucket, endpoint: &str) -> anyhow::
             &config,
         ])
         .arg("--secret-file")
-        .arg(&credentials);
+        .arg(&credentials)
+        .args(flags);
     run(install).await?;
     peer::location_available(scene.bed(), since).await
 }
@@ -56,6 +62,11 @@ pub async fn uninstall(scene: &Scene) -> anyhow::Result<()> {
         let again: i32 = starts.iter().map(|container| container.restart_count).sum();
         ensure!(again == 0, "{name} was started again {again} times");
     }
+    remove(scene).await
+}
+
+/// The same, whatever its pods have been through.
+pub async fn remove(scene: &Scene) -> anyhow::Result<()> {
     let mut uninstall = scene.bowline();
     uninstall.args(["uninstall", "--force"]);
     run(uninstall).await.map(drop)

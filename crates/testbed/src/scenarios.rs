@@ -12,6 +12,7 @@ mod faults;
 mod hooks;
 mod killed;
 mod looking;
+mod movement;
 mod plugins;
 mod pod_volumes;
 mod pods;
@@ -134,6 +135,12 @@ pub const ALL: &[Scenario] = &[
     on(NODE, "pods-run", |scene| Box::pin(pods::run(scene))),
     on(NODE, "csi-in-pods", |scene| {
         Box::pin(csi::pods::work(scene))
+    }),
+    on(NODE, "data-moves", |scene| {
+        Box::pin(movement::comes_back(scene))
+    }),
+    on(NODE, "moves-killed", |scene| {
+        Box::pin(movement::killed::in_the_middle(scene))
     }),
     on(NODE, "hooks-run-in-pods", |scene| {
         Box::pin(hooks::run_in_pods(scene))

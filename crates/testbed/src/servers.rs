@@ -14,6 +14,7 @@ use bowline_api::{
         Backup, BackupPhase, BackupStorageLocation, BackupStorageLocationPhase, DataPathPhase,
         PodVolumeBackup, PodVolumeRestore, Restore, RestorePhase,
     },
+    v2alpha1::{DataDownload, DataUpload},
 };
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
@@ -244,6 +245,8 @@ macro_rules! volume_work {
 
 volume_work!(PodVolumeBackup);
 volume_work!(PodVolumeRestore);
+volume_work!(DataUpload);
+volume_work!(DataDownload);
 
 impl Work for Backup {
     fn is_over(&self) -> bool {

@@ -93,7 +93,7 @@ async fn round(
     let bucket = scene.bucket(name)?;
     match server {
         Server::Velero => peer::install(scene.bed(), &bucket).await?,
-        Server::Ours => ours::install(scene, &bucket, &bucket.s3.endpoint).await?,
+        Server::Ours => ours::install(scene, &bucket, &bucket.s3.endpoint, &[]).await?,
     }
     let namespace = scene.namespace(name).await?;
     scene.apply(&[pod(&namespace)]).await?;

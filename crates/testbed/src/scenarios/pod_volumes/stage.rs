@@ -11,6 +11,7 @@ use anyhow::{Context, bail, ensure};
 use bowline_api::{
     names::{DEFAULT_LOCATION, DEFAULT_NAMESPACE, REPO_CREDENTIALS_DEFAULT, label},
     v1::{BackupStorageLocation, DataPathPhase, PodVolumeBackup, PodVolumeRestore},
+    v2alpha1::{DataDownload, DataUpload},
 };
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
@@ -36,9 +37,9 @@ use crate::{
 pub(super) const SOON: Duration = Duration::from_secs(90);
 
 /// A location, and everything that pods need to come back with their volumes.
-pub(super) struct Stage<'a> {
+pub(in super::super) struct Stage<'a> {
     pub(super) scene: &'a Scene,
-    pub(super) bucket: Bucket,
+    pub(in super::super) bucket: Bucket,
     is_installed: bool,
 }
 
@@ -62,8 +63,18 @@ impl<'a> Stage<'a> {
         bucket: &str,
         address: SocketAddr,
     ) -> anyhow::Result<Self> {
+        Self::install_with(scene, bucket, address, &[]).await
+    }
+
+    /// The same, with more flags.
+    pub(in super::super) async fn install_with(
+        scene: &'a Scene,
+        bucket: &str,
+        address: SocketAddr,
+        flags: &[&str],
+    ) -> anyhow::Result<Self> {
         let bucket = scene.bucket(bucket)?;
-        ours::install(scene, &bucket, &format!("http://{address}")).await?;
+        ours::install(scene, &bucket, &format!("http://{address}"), flags).await?;
         Ok(Self {
             scene,
             bucket,
@@ -71,7 +82,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    pub(super) async fn close(self) -> anyhow::Result<()> {
+    pub(in super::super) async fn close(self) -> anyhow::Result<()> {
         match self.is_installed {
             true => ours::uninstall(self.scene).await,
             false => peer::remove(self.scene).await,
@@ -124,7 +135,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Deletes a namespace and waits until it is gone.
-    pub(super) async fn forget(&self, namespace: &str) -> anyhow::Result<()> {
+    pub(in super::super) async fn forget(&self, namespace: &str) -> anyhow::Result<()> {
         let delete = ["delete", "namespace", namespace, "--timeout=120s"];
         self.scene.kubectl(&delete).await.map(drop)
     }
@@ -170,7 +181,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Runs restic on a namespace's repository, in a folder.
-    pub(super) async fn restic(
+    pub(in super::super) async fn restic(
         &self,
         namespace: &str,
         folder: &Path,
@@ -199,7 +210,7 @@ impl<'a> Stage<'a> {
     }
 
     /// restic finds nothing wrong with a namespace's repository, and reads all of it.
-    pub(super) async fn is_clean(&self, namespace: &str) -> anyhow::Result<()> {
+    pub(in super::super) async fn is_clean(&self, namespace: &str) -> anyhow::Result<()> {
         self.is_clean_with(REPO_CREDENTIALS_DEFAULT, namespace)
             .await
     }
@@ -257,7 +268,7 @@ pub(in super::super) async fn node(scene: &Scene, flags: &[&str]) -> anyhow::Res
 }
 
 /// A way to the bed's store on which everything takes a while, for pods and for this machine.
-pub(super) async fn slow_store(scene: &Scene, delay: Duration) -> anyhow::Result<Relay> {
+pub(in super::super) async fn slow_store(scene: &Scene, delay: Duration) -> anyhow::Result<Relay> {
     let s3 = &scene.bed().s3().endpoint;
     let (_, to) = s3.split_once("//").context("not an address")?;
     Relay::narrow(machine::OUTSIDE.into(), to, delay).await
@@ -310,7 +321,7 @@ pub(super) fn passing() -> Value {
 }
 
 /// What is said of a copy in either direction.
-pub(super) trait Copy: Work {
+pub(in super::super) trait Copy: Work {
     fn volume(&self) -> &str;
     fn phase(&self) -> DataPathPhase;
     /// Bytes done and in all.
@@ -319,10 +330,10 @@ pub(super) trait Copy: Work {
 }
 
 macro_rules! copy {
-    ($kind:ty) => {
+    ($kind:ty, $($volume:ident).+) => {
         impl Copy for $kind {
             fn volume(&self) -> &str {
-                &self.spec.volume
+                &self.spec.$($volume).+
             }
 
             fn phase(&self) -> DataPathPhase {
@@ -346,17 +357,19 @@ macro_rules! copy {
     };
 }
 
-copy!(PodVolumeBackup);
-copy!(PodVolumeRestore);
+copy!(PodVolumeBackup, volume);
+copy!(PodVolumeRestore, volume);
+copy!(DataUpload, source_pvc);
+copy!(DataDownload, target_volume.pvc);
 
 /// Every state of every copy, as a watch shows them, until it is stopped.
-pub(super) struct Watch<K> {
+pub(in super::super) struct Watch<K> {
     seen: Arc<Mutex<Vec<K>>>,
     task: JoinHandle<anyhow::Result<()>>,
 }
 
 impl<K: Copy + Send + Sync + 'static> Watch<K> {
-    pub(super) fn start(scene: &Scene) -> Self {
+    pub(in super::super) fn start(scene: &Scene) -> Self {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let all: Api<K> = Api::namespaced(scene.client(), DEFAULT_NAMESPACE);
         let note = Arc::clone(&seen);
@@ -379,7 +392,7 @@ impl<K: Copy + Send + Sync + 'static> Watch<K> {
     }
 
     /// Waits until the copy of a volume is in the middle of its bytes.
-    pub(super) async fn in_the_middle(&self, volume: &str) -> anyhow::Result<K> {
+    pub(in super::super) async fn in_the_middle(&self, volume: &str) -> anyhow::Result<K> {
         wait_for("a copy to be in its middle", SOON, async || {
             let seen = locked(&self.seen);
             let of = seen.iter().filter(|copy| copy.volume() == volume);
@@ -399,7 +412,7 @@ impl<K: Copy + Send + Sync + 'static> Watch<K> {
 
     /// Ends the watch. What it saw is sound: bytes only grow, and all are done at the end; one of a
     /// volume's states in the middle was seen, if such a volume is named.
-    pub(super) async fn judge(self, moving: Option<&str>) -> anyhow::Result<usize> {
+    pub(in super::super) async fn judge(self, moving: Option<&str>) -> anyhow::Result<usize> {
         self.task.abort();
         if let Ok(ended) = self.task.await {
             ended?;
