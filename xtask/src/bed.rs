@@ -45,7 +45,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
             let bed = Bed::up(&cache, mode, None, &say).await?;
             say(&format!("up in {:.1} s", began.elapsed().as_secs_f64()));
             if velero {
-                peer::install(&bed, &bed.bucket("velero")?).await?;
+                peer::install(&bed, &bed.bucket("velero")?, &[]).await?;
                 say(&format!(
                     "velero installed after {:.1} s",
                     began.elapsed().as_secs_f64()

@@ -4,6 +4,7 @@
 mod apiserver;
 mod backup;
 mod csi;
+mod movement;
 mod plugin_call;
 mod pod_volume;
 mod restore;
@@ -31,6 +32,8 @@ pub(crate) enum What {
     PluginCall(plugin_call::Args),
     /// Claims of a CSI driver, into snapshots and back, by Velero and by Bowline
     Csi(csi::Args),
+    /// The same, with the data of the snapshots moved into the bucket and back
+    Movement(movement::Args),
     /// A pod's volume by Velero and by Bowline in the cluster, with their node agents
     PodVolume(pod_volume::Args),
     /// Volumes into repositories and back, by restic, kopia and Bowline
@@ -47,6 +50,7 @@ pub(crate) async fn run(what: What) -> anyhow::Result<()> {
         What::Restore(args) => restore::run(&args).await,
         What::PluginCall(args) => plugin_call::run(&args).await,
         What::Csi(args) => csi::run(&args).await,
+        What::Movement(args) => movement::run(&args).await,
         What::PodVolume(args) => pod_volume::run(&args).await,
         What::Volume(args) => volume::run(&args).await,
     }

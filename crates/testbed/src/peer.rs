@@ -29,7 +29,7 @@ use crate::{
 
 /// Puts Velero into the bed's cluster with its own `velero install`, node agents included, backing
 /// up into the bucket, and waits until it can.
-pub async fn install(bed: &Bed, bucket: &Bucket) -> anyhow::Result<()> {
+pub async fn install(bed: &Bed, bucket: &Bucket, flags: &[&str]) -> anyhow::Result<()> {
     let since = Timestamp::now();
     import(bed)?;
     let credentials = bed.folder().join("velero-credentials");
@@ -54,7 +54,8 @@ pub async fn install(bed: &Bed, bucket: &Bucket) -> anyhow::Result<()> {
             "--backup-location-config",
             &location_config(bucket),
             "--wait",
-        ]);
+        ])
+        .args(flags);
     run(velero).await?;
     location_available(bed, since).await
 }

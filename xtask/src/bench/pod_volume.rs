@@ -92,7 +92,7 @@ async fn round(
 ) -> anyhow::Result<[Duration; 2]> {
     let bucket = scene.bucket(name)?;
     match server {
-        Server::Velero => peer::install(scene.bed(), &bucket).await?,
+        Server::Velero => peer::install(scene.bed(), &bucket, &[]).await?,
         Server::Ours => ours::install(scene, &bucket, &bucket.s3.endpoint, &[]).await?,
     }
     let namespace = scene.namespace(name).await?;

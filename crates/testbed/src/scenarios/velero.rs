@@ -94,7 +94,7 @@ pub(super) async fn as_a_process(scene: &Scene) -> anyhow::Result<String> {
 /// Velero installed in the cluster by its own `velero install`: backs up a pod's volume.
 pub(super) async fn in_the_cluster(scene: &Scene) -> anyhow::Result<String> {
     let bucket = scene.bucket("velero")?;
-    peer::install(scene.bed(), &bucket).await?;
+    peer::install(scene.bed(), &bucket, &[]).await?;
     let namespace = scene.namespace("ledger").await?;
     scene
         .apply(&[serde_json::json!({

@@ -40,7 +40,7 @@ pub(in crate::scenarios) async fn restores_ours(scene: &Scene) -> anyhow::Result
     stage.forget(&namespace).await?;
     peer::remove(scene).await?;
 
-    peer::install(scene.bed(), &stage.bucket).await?;
+    peer::install(scene.bed(), &stage.bucket, &[]).await?;
     found(&stage, &backup, volumes.len()).await?;
     let restore = scene.fresh("book-back");
     let mut velero = scene.program("velero");
