@@ -1,13 +1,16 @@
 //! What plugins go on with after a backup or restore has called them: asked how far they are, ended
 //! when they take too long.
 
+pub(super) mod movements;
 pub(super) mod snapshots;
 
 use std::time::Duration;
 
 use bowline_api::{
     Time,
-    files::{BackupOperation, OperationPhase, OperationStatus, RestoreOperation},
+    files::{
+        BackupOperation, OperationPhase, OperationStatus, ResourceIdentifier, RestoreOperation,
+    },
 };
 use bowline_plugin::{Error, host::Plugins, kinds::Progress};
 use bytes::Bytes;
@@ -29,6 +32,7 @@ pub(super) enum Of {
 pub(super) struct Asked<'a> {
     pub(super) action: &'a str,
     pub(super) id: &'a str,
+    pub(super) item: &'a ResourceIdentifier,
     pub(super) status: &'a mut OperationStatus,
 }
 
@@ -37,6 +41,7 @@ impl<'a> From<&'a mut BackupOperation> for Asked<'a> {
         Self {
             action: &operation.spec.backup_item_action,
             id: &operation.spec.operation_id,
+            item: &operation.spec.resource_identifier,
             status: &mut operation.status,
         }
     }
@@ -47,8 +52,16 @@ impl<'a> From<&'a mut RestoreOperation> for Asked<'a> {
         Self {
             action: &operation.spec.restore_item_action,
             id: &operation.spec.operation_id,
+            item: &operation.spec.resource_identifier,
             status: &mut operation.status,
         }
+    }
+}
+
+impl Asked<'_> {
+    /// Whether a plugin is to be asked; else the server sees for itself.
+    fn is_of_plugin(&self) -> bool {
+        !snapshots::is_snapshot(self) && !movements::is_movement(self.action)
     }
 }
 
@@ -70,7 +83,7 @@ pub(super) fn count<'a>(
     i64::try_from(found.count()).ok().filter(|n| *n > 0)
 }
 
-/// Asks about all that are not over; whether anything has changed. `owner` is the backup or restore as
+/// Asks about all of plugins that are not over; whether anything has changed. `owner` is the backup or restore as
 /// plugins read it.
 pub(super) async fn ask<'a>(
     plugins: &Plugins,
@@ -79,7 +92,7 @@ pub(super) async fn ask<'a>(
     operations: impl Iterator<Item = Asked<'a>>,
     limit: Duration,
 ) -> bool {
-    let open = operations.filter(|asked| !is_over(asked.status) && !snapshots::is_snapshot(asked));
+    let open = operations.filter(|asked| !is_over(asked.status) && asked.is_of_plugin());
     let questions = open.map(|asked| async move {
         let answer = progress(plugins, of, &asked, owner);
         let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
@@ -93,14 +106,14 @@ pub(super) async fn ask<'a>(
     answers.contains(&true)
 }
 
-/// Ends all that are not over.
+/// Ends all of plugins that are not over.
 pub(super) async fn cancel_all<'a>(
     plugins: &Plugins,
     of: Of,
     owner: &Bytes,
     operations: impl Iterator<Item = Asked<'a>>,
 ) {
-    let open = operations.filter(|asked| !is_over(asked.status) && !snapshots::is_snapshot(asked));
+    let open = operations.filter(|asked| !is_over(asked.status) && asked.is_of_plugin());
     let cancelling = open.map(|asked| async move {
         try_cancel(plugins, of, &asked, owner).await;
     });

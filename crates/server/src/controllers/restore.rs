@@ -12,6 +12,7 @@ mod run;
 mod snapshots;
 mod told;
 mod volumes;
+mod waiting;
 
 use std::{
     collections::{BTreeSet, HashSet},
