@@ -42,6 +42,7 @@ impl Story {
             namespace: "copy".to_owned(),
             name: name.to_owned(),
             volume: volume.to_owned(),
+            moved: None,
             done,
         });
     }
