@@ -99,7 +99,7 @@ async fn see_through(
     }
     findings.store(bucket, &restore.name_any()).await?;
     tokio::select! {
-        () = told::refresh(ctx, restore, bucket) => {}
+        () = told::refresh(ctx, restore, &operations, bucket) => {}
         () = cancel.cancelled() => {}
     }
     if cancel.is_cancelled() {
