@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::{action::text, csi::Cut};
+use crate::{action::text, csi::Cut, restore::pod_volume::request_name};
 
 /// DataUploads, as resources are named.
 pub const UPLOADS: &str = "datauploads.velero.io";
@@ -143,15 +143,16 @@ fn download_settings(restore: &Restore, result: Option<StringMap>) -> Option<Str
     Some(settings).filter(|settings| !settings.is_empty())
 }
 
-/// The DataDownload of what an upload has moved, into a claim of this name and namespace. `claim` is
-/// the claim as the backup has it. Its name is given by the cluster.
+/// The DataDownload of what an upload has moved, into a claim of this namespace and name. `claim` is
+/// the claim as the backup has it; `location` is that of the backup, by the name that it has here. Its
+/// own name follows from the restore and the claim, so that a restore that is made again finds it.
 #[must_use]
 pub fn download(
     upload: &DataUpload,
     claim: &Value,
     (target_namespace, target): (&str, &str),
     restore: &Restore,
-    namespace: &str,
+    location: &str,
 ) -> DataDownload {
     let status = upload.status.clone().unwrap_or_default();
     let size = status.progress.and_then(|progress| progress.total_bytes);
@@ -161,7 +162,7 @@ pub fn download(
             namespace: target_namespace.to_owned(),
             ..TargetVolumeSpec::default()
         },
-        backup_storage_location: upload.spec.backup_storage_location.clone(),
+        backup_storage_location: location.to_owned(),
         datamover: upload.spec.datamover.clone(),
         snapshot_id: status.snapshot_id.unwrap_or_default(),
         source_namespace: upload.spec.source_namespace.clone(),
@@ -171,9 +172,11 @@ pub fn download(
         snapshot_size: size,
         ..DataDownloadSpec::default()
     };
-    let mut download = DataDownload::new(namespace, "", spec);
     let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
+    let namespace = restore.namespace().unwrap_or_default();
     let operation = download_operation(&uid, text(claim, "/metadata/uid"));
+    let named = request_name(&name, &[&operation]);
+    let mut download = DataDownload::new(&namespace, &named, spec);
     let labels = [
         (label::RESTORE_NAME, label_value(&name)),
         (label::RESTORE_UID, uid),
@@ -182,7 +185,6 @@ pub fn download(
     for (key, value) in labels {
         download.labels_mut().insert(key.to_owned(), value);
     }
-    named_after(&mut download, &name);
     owned(&mut download, restore);
     download
 }
@@ -223,3 +225,6 @@ pub fn owner_reference<K: VeleroResource>(owner: &K) -> OwnerReference {
         block_owner_deletion: None,
     }
 }
+
+#[cfg(test)]
+mod tests;

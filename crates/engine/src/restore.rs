@@ -18,6 +18,7 @@ mod existing;
 pub mod hooks;
 mod item;
 pub mod modifier;
+pub mod moved;
 mod namespace;
 pub mod notes;
 mod owners;
@@ -53,6 +54,7 @@ use self::{
     dry::{Dry, Plan, Planned},
     item::{Asked, Run},
     modifier::Modifiers,
+    moved::Downloads,
     notes::Notes,
     plan::{DEFINITIONS, Priorities, Wave},
     pod_volume::{Filling, PodVolumes},
@@ -90,6 +92,8 @@ pub struct Job {
     pub pod_volumes: PodVolumes,
     /// Makes volumes of snapshots; with none, none are made.
     pub snapshots: Option<Arc<dyn Snapshots>>,
+    /// Has moved data brought back; with none, no claim that waits for its data is made.
+    pub downloads: Option<Arc<dyn Downloads>>,
     /// How it is done.
     pub settings: Settings,
     /// Told how far it is.
@@ -261,6 +265,7 @@ async fn prepare(job: Job, archive: Reader, dry: Option<Dry>) -> Result<(Run, Ve
         volumes: volumes.collect::<HashMap<_, _>>(),
         pod_volumes: job.pod_volumes,
         snapshots: job.snapshots,
+        downloads: job.downloads,
         renamed: Default::default(),
         fillings: Default::default(),
         notes: Default::default(),

@@ -7,6 +7,7 @@ mod bindings;
 mod claim;
 mod config;
 pub mod csi;
+mod data_upload;
 mod definition;
 mod image;
 mod init_hook;
@@ -114,6 +115,7 @@ pub async fn built_in(cluster: &Cluster) -> Result<Vec<Arc<dyn RestoreItemAction
         Arc::new(storage_class::Action::new(cluster, &configs)),
         Arc::new(bindings::CLUSTER_ROLES),
         Arc::new(definition::ACTION),
+        Arc::new(data_upload::ACTION),
         Arc::new(init_hook::Action::new(Arc::clone(&cluster.hooks))),
         Arc::new(job::ACTION),
         Arc::new(pod::ACTION),

@@ -93,9 +93,9 @@ pub enum Step {
         /// The fields that differ.
         changes: Vec<Change>,
     },
-    /// The cluster would not take it.
+    /// The cluster would not take it, or its data cannot be had.
     Refused {
-        /// In the cluster's words.
+        /// The reason, in the cluster's words if it is the cluster's.
         why: String,
     },
 }
@@ -151,6 +151,15 @@ impl Planned {
         Self::of(
             key,
             Step::Skip {
+                why: why.to_owned(),
+            },
+        )
+    }
+
+    pub(super) fn refused(key: &Key, why: &str) -> Self {
+        Self::of(
+            key,
+            Step::Refused {
                 why: why.to_owned(),
             },
         )

@@ -15,6 +15,7 @@ use bowline_api::{
     },
     names::annotation,
     v1::{ExistingResourcePolicy, Restore},
+    v2alpha1::DataDownload,
 };
 use kube::ResourceExt;
 use serde_json::Value;
@@ -28,6 +29,7 @@ use super::{
     existing::{self, Existing, Verdict},
     message,
     modifier::Modifiers,
+    moved::Downloads,
     namespace::{self, Namespaces},
     notes::{Notebook, Open},
     owners,
@@ -43,6 +45,7 @@ use crate::{
     action::{Related, take_annotation, text},
     discovery::{Discovery, Resource},
     log::{About, Level, Log},
+    movement::UPLOADS,
     progress::Progress,
 };
 
@@ -72,6 +75,8 @@ pub(super) struct Run {
     pub(super) pod_volumes: PodVolumes,
     /// Makes volumes of snapshots.
     pub(super) snapshots: Option<Arc<dyn Snapshots>>,
+    /// Has moved data brought back.
+    pub(super) downloads: Option<Arc<dyn Downloads>>,
     /// Volumes that have another name now.
     pub(super) renamed: Mutex<HashMap<String, String>>,
     /// Volumes of pods that somebody fills now.
@@ -135,6 +140,8 @@ pub(super) struct Ready {
     pub(super) source: String,
     /// A pod's volumes that are to be filled.
     pub(super) volumes: Vec<PodVolume>,
+    /// What brings a claim's data.
+    download: Option<DataDownload>,
     status: Option<Value>,
     managers: Value,
     clean: Clean,
@@ -211,7 +218,8 @@ impl Run {
                 Err(why) => self.fail_run(&why),
             };
         }
-        let namespace = if key.namespace.is_empty() {
+        // What is never restored needs no namespace.
+        let namespace = if key.namespace.is_empty() || &*key.kind == UPLOADS {
             namespace::State::Found
         } else {
             match self.ensure_namespace(&key.namespace, &item.namespace).await {
@@ -237,7 +245,7 @@ impl Run {
             Err(end) => end,
         };
         if let Some(noted) = noted {
-            self.notes.ended(noted, &name, end.done);
+            self.notes.ended(noted, key, &name, end.done);
         }
         if let Some(done) = end.done {
             self.tracker.record(&kind, &key.namespace, &name, done);
@@ -258,6 +266,7 @@ impl Run {
     /// Everything up to the call: volumes, actions, modifiers, names.
     async fn prepare(&self, key: &Key, pristine: Value) -> Result<Ready, End> {
         let mut object = pristine.clone();
+        let mut moved = None;
         match &*key.kind {
             PODS if pristine["metadata"]["annotations"][MIRROR].is_string() => {
                 self.note(Level::Info, "Not restored because it is a mirror pod", key);
@@ -265,6 +274,7 @@ impl Run {
                 return Err(End::SKIPPED);
             }
             "persistentvolumes" => self.volume(key, &mut object).await?,
+            "persistentvolumeclaims" => moved = self.moved(key, &pristine).await?,
             _ => {}
         }
         let status = existing::reset(&mut object);
@@ -278,6 +288,7 @@ impl Run {
                 clean = self.fail(key, &why);
             }
         }
+        let download = moved.and_then(|way| self.wait_for_data(key, &way, &pristine, &mut object));
         let source = text(&pristine, "/metadata/namespace").to_owned();
         let volumes = match &*key.kind {
             PODS => self.pod_volumes.copies.of(&object, &source),
@@ -299,6 +310,7 @@ impl Run {
             pristine,
             source,
             volumes,
+            download,
             status,
             managers,
             clean,
@@ -438,7 +450,7 @@ impl Run {
         self.item(&kind, &item, Asked::By(asker, must)).await
     }
 
-    fn operation(&self, key: &Key, action: &str, operation_id: String) {
+    pub(super) fn operation(&self, key: &Key, action: &str, operation_id: String) {
         let (resource, group) = key.kind.split_once('.').unwrap_or((&key.kind, ""));
         let operation = RestoreOperation {
             spec: RestoreOperationSpec {
@@ -561,6 +573,11 @@ impl Run {
         }
         if &*key.kind == PODS {
             self.fill(key, &ready, &metadata).await;
+        }
+        if let Some(download) = &ready.download
+            && !self.bring_data(key, &ready.pristine, download).await
+        {
+            return End::FAILED;
         }
         if &*key.kind == DEFINITIONS {
             clean &= self.wait_for_definition(key, path).await;
@@ -720,7 +737,7 @@ impl Run {
         )
     }
 
-    fn plan(&self, planned: impl FnOnce() -> Planned) {
+    pub(super) fn plan(&self, planned: impl FnOnce() -> Planned) {
         if let Some(dry) = &self.dry {
             dry.add(planned());
         }

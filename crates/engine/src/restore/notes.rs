@@ -6,6 +6,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use bowline_api::v2alpha1::DataDownload;
 use serde_json::Value;
 
 use super::{plan::Item, track::Key};
@@ -24,7 +25,7 @@ pub struct Notes {
 }
 
 /// A claim of the archive.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
     /// Its namespace in the backup.
     pub source_namespace: String,
@@ -36,8 +37,21 @@ pub struct Claim {
     pub name: String,
     /// The volume that it had; empty if it had none.
     pub volume: String,
+    /// How its data comes back, if that was moved; none also if it was left as it is.
+    pub moved: Option<Moved>,
     /// What became of it; none if the list of resources does not speak of it.
     pub done: Option<Done>,
+}
+
+/// How data comes back that was moved.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Moved {
+    /// There was none.
+    Empty,
+    /// By this request.
+    Awaited(Box<DataDownload>),
+    /// Not at all, for this reason.
+    Refused(String),
 }
 
 /// A persistent volume of the archive.
@@ -86,6 +100,7 @@ impl Open {
                 namespace: key.namespace.to_string(),
                 name: key.name.to_string(),
                 volume: text(object, "/spec/volumeName").to_owned(),
+                moved: None,
                 done: None,
             })),
             "persistentvolumes" => {
@@ -115,6 +130,7 @@ struct Inner {
     notes: Notes,
     /// By the names of persistent volumes in the backup.
     fates: HashMap<String, Fate>,
+    moved: HashMap<Key, Moved>,
 }
 
 impl Notebook {
@@ -123,11 +139,17 @@ impl Notebook {
         self.lock().fates.insert(volume.to_owned(), fate);
     }
 
+    /// It is decided how the moved data of a claim comes back.
+    pub(super) fn moved(&self, key: &Key, moved: Moved) {
+        self.lock().moved.insert(key.clone(), moved);
+    }
+
     /// It is over with an object, which has this name now.
-    pub(super) fn ended(&self, open: Open, name: &str, done: Option<Done>) {
+    pub(super) fn ended(&self, open: Open, key: &Key, name: &str, done: Option<Done>) {
         let mut inner = self.lock();
         match open {
             Open::Claim(mut claim) => {
+                claim.moved = inner.moved.remove(key);
                 name.clone_into(&mut claim.name);
                 claim.done = done;
                 inner.notes.claims.push(claim);

@@ -319,7 +319,7 @@ impl Asked<'_> {
 }
 
 /// The same for the same parts.
-fn request_name(restore: &str, parts: &[&str]) -> String {
+pub(crate) fn request_name(restore: &str, parts: &[&str]) -> String {
     let digest = Sha256::digest(parts.join("/"));
     let mut name = restore[..restore.floor_char_boundary(BASE)].to_owned();
     name.push('-');

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use crate::{
     discovery::{Discovery, Resource},
     filter::Lists,
+    movement::UPLOADS,
     policy::Policies,
     selector,
 };
@@ -26,9 +27,6 @@ pub const NEVER: [&str; 9] = [
     "volumeattachments.storage.k8s.io",
     "backuprepositories.velero.io",
 ];
-
-/// Said about volumes that were moved, whatever the filters are.
-const DATA_UPLOADS: &str = "datauploads.velero.io";
 
 /// What of an archive is restored.
 #[derive(Debug, Clone)]
@@ -96,7 +94,8 @@ impl Selection {
     /// cluster-scoped objects.
     #[must_use]
     pub fn selects(&self, kind: &str, namespace: &str, name: &str, body: &[u8]) -> bool {
-        if kind == DATA_UPLOADS {
+        // They say where moved data is, whatever the filters are.
+        if kind == UPLOADS {
             return self.matches(&self.selectors, body);
         }
         let in_scope = if namespace.is_empty() {
@@ -128,7 +127,7 @@ impl Selection {
     /// Whether an object that another one needs may come along.
     #[must_use]
     pub fn admits(&self, kind: &str, namespace: &str) -> bool {
-        if kind == DATA_UPLOADS {
+        if kind == UPLOADS {
             return true;
         }
         let in_scope = if namespace.is_empty() {

@@ -88,7 +88,7 @@ impl Run {
     }
 
     /// Whether this restore has made an object, perhaps by a server before this one.
-    fn has_made(&self, live: &Value) -> bool {
+    pub(super) fn has_made(&self, live: &Value) -> bool {
         let own = label_value(&self.restore.name_any());
         live["metadata"]["labels"][label::RESTORE_NAME] == *own && is_younger(live, self.since)
     }

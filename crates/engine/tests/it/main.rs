@@ -4,6 +4,7 @@
 mod backup;
 mod csi;
 mod csi_restore;
+mod moved;
 mod pod_volumes;
 mod restore;
 mod snapshots;

@@ -113,6 +113,7 @@ async fn job_with(
         volumes: Vec::new(),
         pod_volumes,
         snapshots: None,
+        downloads: None,
         settings: Settings {
             priorities: Priorities::default(),
             versions: None,

@@ -5,6 +5,7 @@
 //! derived again from the objects: one that says `InProgress` and is not ours is made again, and
 //! finds what is done already.
 
+mod downloads;
 mod finish;
 mod groups;
 mod pods;
@@ -12,6 +13,7 @@ mod run;
 mod snapshots;
 mod told;
 mod volumes;
+mod waiting;
 
 use std::{
     collections::{BTreeSet, HashSet},

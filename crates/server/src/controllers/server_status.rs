@@ -64,6 +64,7 @@ pub const BUILT_IN: &[(PluginKind, &[&str])] = &[
             "velero.io/change-storage-class",
             "velero.io/cluster-role-bindings",
             "velero.io/crd-preserve-fields",
+            "velero.io/dataupload",
             "velero.io/init-restore-hook",
             "velero.io/job",
             "velero.io/pod",

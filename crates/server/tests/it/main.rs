@@ -9,6 +9,7 @@ mod csi;
 mod deletion;
 mod download;
 mod location;
+mod moved;
 mod node;
 mod node_copies;
 mod pod_volumes;

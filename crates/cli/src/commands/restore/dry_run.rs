@@ -113,6 +113,7 @@ pub(super) async fn run(
         volumes,
         pod_volumes,
         snapshots: None,
+        downloads: None,
         settings: Settings {
             priorities: Priorities::default(),
             versions: None,

@@ -20,6 +20,7 @@ use super::{Change, Executed, RestoreItemAction, remove_entries};
 use crate::{
     action::{Refused, Related, text},
     csi::{self, GROUP, RETAIN, derived_name},
+    movement::DOWNLOAD_ACTION,
 };
 
 /// The actions, in the order of their names; `groups` puts stubs where contents of groups were, unless
@@ -63,7 +64,7 @@ struct Claims {
 #[async_trait]
 impl RestoreItemAction for Claims {
     fn name(&self) -> &str {
-        "velero.io/csi-pvc-restorer"
+        DOWNLOAD_ACTION
     }
 
     fn applies_to(&self, kind: &str, _: &Value) -> bool {
@@ -72,12 +73,13 @@ impl RestoreItemAction for Claims {
 
     async fn execute(
         &self,
-        object: Value,
+        mut object: Value,
         pristine: &Value,
         restore: &Restore,
     ) -> Result<Executed, Refused> {
         if !is_wanted(restore) {
-            return Ok(without_volume(object).into());
+            forget_volume(&mut object);
+            return Ok(object.into());
         }
         if snapshot_of(pristine).is_none() {
             return Ok(object.into());
@@ -116,18 +118,18 @@ fn snapshot_of(claim: &Value) -> Option<&str> {
     name.filter(|name| !name.is_empty())
 }
 
-fn without_volume(mut claim: Value) -> Value {
+/// A claim forgets its volume, and what that was made of.
+pub(in crate::restore) fn forget_volume(claim: &mut Value) {
     if let Some(spec) = claim["spec"].as_object_mut() {
         for field in ["volumeName", "dataSource", "dataSourceRef"] {
             spec.remove(field);
         }
     }
-    claim
 }
 
-fn claim(object: Value, pristine: &Value, restore: &Restore) -> Executed {
+fn claim(mut object: Value, pristine: &Value, restore: &Restore) -> Executed {
     let name = snapshot_of(pristine).unwrap_or_default();
-    let mut object = without_volume(object);
+    forget_volume(&mut object);
     object["spec"]["dataSource"] = json!({
         "apiGroup": GROUP,
         "kind": "VolumeSnapshot",

@@ -40,7 +40,7 @@ async fn actions_run_by_name() {
     let actions = built_in(&cluster(&server(&[]))).await.unwrap();
     let names: Vec<&str> = actions.iter().map(|action| action.name()).collect();
     assert!(names.is_sorted(), "{names:?}");
-    assert_eq!(names.len(), 16);
+    assert_eq!(names.len(), 17);
 }
 
 fn token(name: &str) -> Value {

@@ -1,7 +1,7 @@
-//! The end of a restore: operations of plugins, new volumes and hooks in pods are seen through, then
+//! The end of a restore: operations, new volumes and hooks in pods are seen through, then
 //! the last phase is written. And the end of its object: the files in the bucket go first.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
 use bowline_api::{
     Time,
@@ -9,12 +9,12 @@ use bowline_api::{
         BackupVolumeInfo, OperationPhase, ResourceList, RestoreOperation, Results, backup_suffix,
         restore_suffix,
     },
-    json,
     names::{finalizer, label, label_value},
     v1::{
         Backup, BackupStorageLocation, HookStatus, PodVolumeRestore, Restore, RestorePhase,
         RestoreStatus,
     },
+    v2alpha1::DataDownload,
 };
 use bowline_engine::{
     hooks::{HookTracker, KubeExec, Message},
@@ -30,12 +30,12 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    super::operations::{self, Of, count, is_over},
+    super::operations::{count, movements},
     groups, pods,
-    run::{end, write},
-    told, volumes,
+    run::end,
+    told, volumes, waiting,
 };
-use crate::{Context, Error, Result, node::copy::Copy, plugins};
+use crate::{Context, Error, Result, node::copy::Copy};
 
 /// Sees a restore through whose objects are there.
 pub(super) async fn finalize(
@@ -69,11 +69,13 @@ async fn see_through(
     bucket: &Bucket,
     cancel: &CancellationToken,
 ) -> Result<()> {
-    let mut findings = Findings::default();
-    let operations = operations(ctx, restore, bucket, &mut findings, cancel).await?;
-    let Some(operations) = operations else {
+    let Some(operations) = waiting::wait(ctx, restore, bucket, cancel).await? else {
         return Ok(());
     };
+    let mut findings = Findings::default();
+    for operation in &operations {
+        findings.operation(operation);
+    }
     let key = restore_file(&restore.name_any(), restore_suffix::RESOURCE_LIST);
     let list: ResourceList = bucket.json(&key).await?.unwrap_or_default();
     let backup = restore.spec.backup_name.clone().unwrap_or_default();
@@ -97,7 +99,7 @@ async fn see_through(
     }
     findings.store(bucket, &restore.name_any()).await?;
     tokio::select! {
-        () = told::refresh(ctx, restore, bucket) => {}
+        () = told::refresh(ctx, restore, &operations, bucket) => {}
         () = cancel.cancelled() => {}
     }
     if cancel.is_cancelled() {
@@ -154,74 +156,6 @@ fn last(
     if hooks.is_some() {
         status.hook_status = hooks;
     }
-}
-
-/// Waits for operations of plugins; none when the restore is given up or the server stops meanwhile.
-async fn operations(
-    ctx: &Arc<Context>,
-    restore: &Restore,
-    bucket: &Bucket,
-    findings: &mut Findings,
-    cancel: &CancellationToken,
-) -> Result<Option<Vec<RestoreOperation>>> {
-    let key = restore_file(&restore.name_any(), restore_suffix::ITEM_OPERATIONS);
-    let mut operations: Vec<RestoreOperation> = bucket.json(&key).await?.unwrap_or_default();
-    let is_open = |operations: &[RestoreOperation]| operations.iter().any(|o| !is_over(&o.status));
-    if is_open(&operations) {
-        let plugins = ctx
-            .plugins
-            .start(Arc::new(|line| plugins::log(&line)))
-            .await;
-        let owner = json::to_vec(restore).unwrap_or_default().into();
-        let limit = limit(ctx, restore);
-        loop {
-            let asked = operations.iter_mut().map(Into::into);
-            if operations::ask(&plugins, Of::Restore, &owner, asked, limit).await {
-                bucket.put_json(&key, &operations).await?;
-                tell(ctx, restore, &operations).await?;
-            }
-            if !is_open(&operations) {
-                break;
-            }
-            let pause = tokio::time::sleep(ctx.settings.item_operation_sync_frequency);
-            let is_given_up = cancel.run_until_cancelled(pause).await.is_none();
-            if is_given_up {
-                plugins.stop().await;
-                return Ok(None);
-            }
-        }
-        plugins.stop().await;
-    }
-    for operation in &operations {
-        if operation.status.phase == Some(OperationPhase::Failed) {
-            let why = operation.status.error.as_deref().unwrap_or_default();
-            let plugin = &operation.spec.restore_item_action;
-            findings.velero(format!(
-                "error from restore item operation: {why}, plugin: {plugin}"
-            ));
-        }
-    }
-    Ok(Some(operations))
-}
-
-/// How long an operation of a restore may go on.
-fn limit(ctx: &Context, restore: &Restore) -> Duration {
-    let said = restore.spec.item_operation_timeout.as_ref();
-    let nanos = said.and_then(|said| said.nanos().ok());
-    let nanos = nanos.and_then(|nanos| u64::try_from(nanos).ok());
-    match nanos {
-        None | Some(0) => ctx.settings.default_item_operation_timeout,
-        Some(nanos) => Duration::from_nanos(nanos),
-    }
-}
-
-/// Says in the restore's status how many operations are over.
-async fn tell(ctx: &Context, restore: &Restore, operations: &[RestoreOperation]) -> Result<()> {
-    let statuses = || operations.iter().map(|operation| &operation.status);
-    let mut status = restore.status.clone().unwrap_or_default();
-    status.restore_item_operations_completed = count(statuses(), &OperationPhase::Completed);
-    status.restore_item_operations_failed = count(statuses(), &OperationPhase::Failed);
-    write(ctx, restore, &status).await.map(drop)
 }
 
 /// Runs the hooks of pods that this restore has made; none when there are no hooks at all.
@@ -291,8 +225,20 @@ async fn hooks(
 struct Findings(Vec<(Option<String>, String)>);
 
 impl Findings {
-    fn velero(&mut self, why: String) {
-        self.0.push((None, why));
+    /// An operation that failed; it is counted elsewhere.
+    fn operation(&mut self, operation: &RestoreOperation) {
+        if operation.status.phase == Some(OperationPhase::Failed) {
+            let why = operation.status.error.as_deref().unwrap_or_default();
+            let plugin = &operation.spec.restore_item_action;
+            let item = &operation.spec.resource_identifier;
+            let why = format!(
+                "error from restore item operation: {why}, plugin: {plugin}, item: {}",
+                [&item.resource, &item.namespace, &item.name]
+                    .map(String::as_str)
+                    .join("/")
+            );
+            self.0.push((None, why));
+        }
     }
 
     fn namespace(&mut self, namespace: &str, why: String) {
@@ -333,9 +279,10 @@ impl Findings {
 }
 
 /// Deletes a restore's files and lets its object go. A bucket that does not answer keeps it. Nobody
-/// waits for its pod volumes any more: they are given up.
+/// waits for its volumes any more: they are given up.
 pub(super) async fn delete(ctx: &Arc<Context>, restore: Restore) -> Result<()> {
     let uid = restore.uid().unwrap_or_default();
+    movements::cancel_all::<DataDownload>(ctx, &uid).await?;
     let labels = format!("{}={uid}", label::RESTORE_UID);
     for request in ctx.list::<PodVolumeRestore>(&labels).await? {
         if !request.phase().is_over() && request.spec.cancel != Some(true) {

@@ -118,17 +118,19 @@ pub(super) async fn wait(
     log.info("Done waiting for all pod volume restores to complete");
 }
 
-/// Makes the repositories known that volumes are filled from, so that they are looked after. Nothing
+/// The namespaces of the repositories that volumes of pods are filled from.
+pub(super) fn namespaces(fillings: &[Filling]) -> impl Iterator<Item = &str> {
+    let requests = fillings.iter().map(|filling| &filling.request);
+    requests.map(|request| request.spec.source_namespace.as_str())
+}
+
+/// Makes the repositories of namespaces known that volumes are filled from, so that they are looked after. Nothing
 /// depends on it here.
 pub(super) async fn know_repositories(
     ctx: &Context,
     location: &BackupStorageLocation,
-    fillings: &[Filling],
+    namespaces: BTreeSet<&str>,
 ) {
-    let namespaces = fillings
-        .iter()
-        .map(|f| f.request.spec.source_namespace.as_str());
-    let namespaces: BTreeSet<&str> = namespaces.collect();
     let place = location.name_any();
     for namespace in namespaces {
         let Ok(identifier) = identifier(&location.spec, namespace) else {

@@ -44,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{Telling, log_level, patiently},
+    downloads::{self, Downloads},
     finish, groups, pods, schedule,
     snapshots::Native,
     told::Tracker,
@@ -265,6 +266,7 @@ async fn objects(
         volumes,
         pod_volumes,
         snapshots: Some(Arc::clone(&native) as _),
+        downloads: Some(Arc::new(Downloads(Arc::clone(ctx)))),
         settings: Settings {
             priorities: ctx.settings.restore_resource_priorities.clone(),
             versions: wishes(ctx).await.map_err(|error| error.chain())?,
@@ -289,7 +291,8 @@ async fn objects(
     let mut outcome = made.map_err(|error| chain(&error))?;
     native.finish().await;
     let fillings = std::mem::take(&mut outcome.fillings);
-    pods::know_repositories(ctx, &source.location, &fillings).await;
+    let namespaces = pods::namespaces(&fillings).chain(downloads::namespaces(&outcome.notes));
+    pods::know_repositories(ctx, &source.location, namespaces.collect()).await;
     tokio::select! {
         () = pods::wait(ctx, restore, &fillings, log, progress, &tracker) => {}
         () = cancel.cancelled() => return Ok(None),

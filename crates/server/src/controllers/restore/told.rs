@@ -16,7 +16,9 @@ use std::{
 };
 
 use bowline_api::{
-    files::{BackupVolumeInfo, NativeSnapshotInfo, RestoreVolumeInfo, restore_suffix},
+    files::{
+        BackupVolumeInfo, NativeSnapshotInfo, RestoreOperation, RestoreVolumeInfo, restore_suffix,
+    },
     v1::Restore,
 };
 use bowline_engine::{
@@ -155,7 +157,12 @@ fn key(restore: &Restore) -> String {
 
 /// Brings the file up to date: claims have their volumes by now, and moved data is there. Where there is
 /// no file, none is made.
-pub(super) async fn refresh(ctx: &Context, restore: &Restore, bucket: &Bucket) {
+pub(super) async fn refresh(
+    ctx: &Context,
+    restore: &Restore,
+    operations: &[RestoreOperation],
+    bucket: &Bucket,
+) {
     let name = restore.name_any();
     let key = key(restore);
     let mut rows: Vec<RestoreVolumeInfo> = match bucket.json(&key).await {
@@ -177,7 +184,7 @@ pub(super) async fn refresh(ctx: &Context, restore: &Restore, bucket: &Bucket) {
     let seen = look::look(ctx, restore, &open, &warn).await;
     let before = rows.clone();
     for row in &mut rows {
-        rows::refresh(row, &seen);
+        rows::refresh(row, &seen, operations);
     }
     if rows == before {
         return;

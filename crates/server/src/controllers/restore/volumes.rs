@@ -9,6 +9,7 @@ use bowline_api::{
     },
     v1::Restore,
 };
+use bowline_engine::movement::DOWNLOAD_ACTION;
 use bowline_vault::crash;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::{
@@ -28,8 +29,6 @@ use crate::{Context, error::chain};
 const PARALLEL: usize = 3;
 /// How often one is looked at, to begin with and at the longest.
 const LOOK: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
-/// Fills claims in the background; until it has, their volumes are not looked at.
-const CLAIM_ACTION: &str = "velero.io/csi-pvc-restorer";
 
 /// A claim that has a new volume, and the one that it had.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,9 +83,10 @@ pub(super) fn anew(
     found
 }
 
+/// Whether data is moved into a claim's volume, and is not all there.
 fn is_unfinished(operation: &RestoreOperation, anew: &Anew) -> bool {
     let of = &operation.spec.resource_identifier;
-    operation.spec.restore_item_action == CLAIM_ACTION
+    operation.spec.restore_item_action == DOWNLOAD_ACTION
         && of.resource == "persistentvolumeclaims"
         && of.namespace == anew.namespace
         && of.name == anew.claim

@@ -257,7 +257,15 @@ async fn downloads(
     let labels = format!("{}={name}", label::RESTORE_NAME);
     let listed = tokio::time::timeout_at(until, ctx.list::<DataDownload>(&labels)).await;
     let why = match listed {
-        Ok(Ok(found)) => return found,
+        Ok(Ok(mut found)) => {
+            // Not those of an older one of its name.
+            let uid = restore.uid();
+            found.retain(|download| {
+                let of = download.labels().get(label::RESTORE_UID);
+                of.is_none() || of == uid.as_ref()
+            });
+            return found;
+        }
         // A cluster need not have the kind.
         Ok(Err(error)) if error.is_not_found() => return Vec::new(),
         Ok(Err(error)) => error.chain(),

@@ -10,11 +10,11 @@ use bowline_api::{
     Quantity,
     files::{
         BackupMethod, BackupVolumeInfo, CsiSnapshotInfo, NativeSnapshotInfo, PodVolumeInfo,
-        RestoreMethod, RestoreVolumeInfo, SnapshotPhase, VolumeResult,
+        RestoreMethod, RestoreOperation, RestoreVolumeInfo, SnapshotPhase, VolumeResult,
     },
     v1::{DataPathPhase, Restore},
 };
-use bowline_engine::restore::notes::{Claim, Done, Fate, Notes, Volume};
+use bowline_engine::restore::notes::{Claim, Done, Fate, Moved, Notes, Volume};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::{
@@ -242,18 +242,35 @@ impl<'a> Rows<'a> {
 
     /// Claims whose data was moved.
     fn moved(&mut self) {
-        let mut downloads: Vec<_> = self.seen.downloads.iter().collect();
-        downloads.sort_by_key(|download| moved::target(download));
-        for download in downloads {
-            let (namespace, name) = moved::target(download);
+        let seen = self.seen.downloads.iter();
+        let mut downloads: BTreeMap<_, _> = seen.map(|of| (moved::target(of), of)).collect();
+        for claim in &self.known.notes.claims {
+            if let Some(Moved::Awaited(made)) = &claim.moved {
+                // As it was made, if it could not be seen.
+                downloads.entry(moved::target(made)).or_insert(made);
+            }
+        }
+        for ((namespace, name), download) in downloads {
             let noted = self.noted(&namespace, &name);
             let backup = noted.and_then(|claim| self.backed_up(claim));
-            let mut row = self.row(&namespace, &name);
-            row.restore_method = Some(RestoreMethod::CsiSnapshot);
-            row.snapshot_data_moved = true;
+            let mut row = self.moved_row(&namespace, &name);
             moved::with(&mut row, download, backup);
             self.push(row);
         }
+        for claim in &self.known.notes.claims {
+            if let Some(Moved::Refused(why)) = &claim.moved {
+                let mut row = self.moved_row(&claim.namespace, &claim.name);
+                moved::refused(&mut row, why, self.backed_up(claim));
+                self.push(row);
+            }
+        }
+    }
+
+    fn moved_row(&self, namespace: &str, name: &str) -> RestoreVolumeInfo {
+        let mut row = self.row(namespace, name);
+        row.restore_method = Some(RestoreMethod::CsiSnapshot);
+        row.snapshot_data_moved = true;
+        row
     }
 
     /// Volumes of pods that nobody fills.
@@ -331,7 +348,7 @@ pub(super) fn open_claim(row: &RestoreVolumeInfo) -> Option<(String, String)> {
 }
 
 /// Brings a row up to date.
-pub(super) fn refresh(row: &mut RestoreVolumeInfo, seen: &Seen) {
+pub(super) fn refresh(row: &mut RestoreVolumeInfo, seen: &Seen, operations: &[RestoreOperation]) {
     let Some(of) = open_claim(row) else { return };
     let is_csi = row.restore_method == Some(RestoreMethod::CsiSnapshot);
     if let Some(Some(live)) = seen.claims.get(&of) {
@@ -350,6 +367,9 @@ pub(super) fn refresh(row: &mut RestoreVolumeInfo, seen: &Seen) {
         && let Some(download) = downloads.find(|download| moved::target(download) == of)
     {
         moved::with(row, download, None);
+    }
+    if row.snapshot_data_moved {
+        moved::given_up(row, operations);
     }
 }
 

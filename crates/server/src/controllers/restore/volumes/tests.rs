@@ -41,7 +41,7 @@ fn claims_of_this_restore_that_were_copied() {
     let operation = |phase: &str| -> RestoreOperation {
         serde_json::from_value(json!({
             "spec": {
-                "restoreName": "r", "restoreUID": "u", "operationID": "o", "restoreItemAction": CLAIM_ACTION,
+                "restoreName": "r", "restoreUID": "u", "operationID": "o", "restoreItemAction": DOWNLOAD_ACTION,
                 "resourceIdentifier": {"Group": "", "Resource": "persistentvolumeclaims", "Namespace": "copy", "Name": "data"},
             },
             "status": {"phase": phase},

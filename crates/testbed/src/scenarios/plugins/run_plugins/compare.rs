@@ -36,7 +36,6 @@ const NOT_OURS: &[(&str, &str)] = &[
         "velero.io/crd-remap-version",
         "definitions are stored as they are served",
     ),
-    ("velero.io/dataupload", "data of snapshots is not moved"),
     (
         "velero.io/csi-pvc-backupper",
         "CSI is off; its snapshots are compared by csi-both-ways",

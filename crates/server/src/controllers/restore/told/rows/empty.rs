@@ -2,7 +2,7 @@
 //! whose data nobody touched.
 
 use bowline_api::files::{BackupMethod, BackupVolumeInfo};
-use bowline_engine::restore::notes::{Claim, Done, Fate, Volume};
+use bowline_engine::restore::notes::{Claim, Done, Fate, Moved, Volume};
 
 use super::{Rows, is_bound, is_csi};
 
@@ -28,6 +28,10 @@ impl Rows<'_> {
 
     /// The same for a claim that this restore has made.
     fn why_new(&self, claim: &Claim) -> (bool, String) {
+        if claim.moved == Some(Moved::Empty) {
+            let why = "there was nothing on the volume when it was backed up";
+            return (false, provisioned(why));
+        }
         if claim.volume.is_empty() {
             let why = "the claim had no volume when it was backed up";
             return (false, provisioned(why));

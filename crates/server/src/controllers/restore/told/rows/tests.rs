@@ -1,4 +1,4 @@
-use bowline_api::v1::PodVolumeRestore;
+use bowline_api::{v1::PodVolumeRestore, v2alpha1::DataDownload};
 use bowline_engine::restore::{notes::Unfilled, pod_volume::Filling};
 use serde_json::{Value, json};
 
@@ -42,6 +42,7 @@ impl Story {
             namespace: "copy".to_owned(),
             name: name.to_owned(),
             volume: volume.to_owned(),
+            moved: None,
             done,
         });
     }
@@ -289,12 +290,78 @@ fn moved_data_has_its_size_and_phase_and_is_brought_up_to_date() {
         "startTimestamp": "2026-11-16T10:00:00Z", "completionTimestamp": "2026-11-16T10:00:04Z",
     }))];
     assert!(open_claim(&rows[0]).is_some());
-    refresh(&mut rows[0], &story.seen);
+    refresh(&mut rows[0], &story.seen, &[]);
     assert_eq!(rows[0].pv_name.as_deref(), Some("pv-2"));
     assert_eq!(rows[0].result, Some(VolumeResult::Succeeded));
     let info = rows[0].snapshot_data_movement_info.clone().unwrap();
     assert_eq!((info.size, info.phase.as_str()), (8, "Completed"));
     assert_eq!(open_claim(&rows[0]), None);
+}
+
+#[test]
+fn moved_data_that_is_waited_for_refused_or_given_up() {
+    let download: DataDownload = serde_json::from_value(json!({
+        "metadata": {"name": "r-1", "labels": {"velero.io/async-operation-id": "dd-1"}},
+        "spec": {
+            "targetVolume": {"pvc": "awaited", "pv": "", "namespace": "copy"}, "datamover": "bowline",
+        },
+    }))
+    .unwrap();
+    let mut story = Story::default();
+    for (name, moved) in [
+        ("awaited", Moved::Awaited(Box::new(download))),
+        ("refused", Moved::Refused("it is kopia's".to_owned())),
+        ("empty", Moved::Empty),
+    ] {
+        story.claim(name, "pv-1", Some(Done::Created));
+        story.live(name, pending(), None);
+        story.notes.claims.last_mut().unwrap().moved = Some(moved);
+        story.backed_up(json!({
+            "pvcName": name, "pvcNamespace": "shop", "backupMethod": "CSISnapshot", "snapshotDataMoved": true,
+            "snapshotDataMovementInfo": {
+                "dataMover": "velero", "uploaderType": "kopia", "snapshotHandle": "s-1", "operationID": "du-1",
+                "size": 7, "Phase": "Completed",
+            },
+        }));
+    }
+    // The backup does not say what format the first one has, and nobody could be asked how far it is.
+    story.backup.remove(0);
+    let mut rows = story.rows();
+    assert_eq!(rows.len(), 3);
+    let info = rows[0].snapshot_data_movement_info.clone().unwrap();
+    let told = (info.data_mover.as_str(), info.uploader_type.as_str());
+    assert_eq!(told, ("bowline", "restic"));
+    assert_eq!(rows[0].result, None);
+    assert_eq!(
+        serde_json::to_value(&rows[1]).unwrap(),
+        json!({
+            "pvcName": "refused", "pvcNamespace": "copy", "originalPvcNamespace": "shop",
+            "originalPvName": "pv-1", "restoreMethod": "CSISnapshot", "snapshotDataMoved": true,
+            "snapshotDataMovementInfo": {
+                "dataMover": "velero", "uploaderType": "kopia", "snapshotHandle": "s-1", "operationID": "",
+                "size": 7, "Phase": "",
+            },
+            "result": "failed", "message": "it is kopia's", "capacity": 1_073_741_824,
+        })
+    );
+    assert_eq!(
+        rows[2].skipped_reason.as_deref(),
+        Some("provisioned without data: there was nothing on the volume when it was backed up")
+    );
+
+    let operation = |phase: &str| -> RestoreOperation {
+        serde_json::from_value(json!({
+            "spec": {"operationID": "dd-1"}, "status": {"phase": phase, "error": "too late"},
+        }))
+        .unwrap()
+    };
+    refresh(&mut rows[0], &story.seen, &[operation("InProgress")]);
+    assert_eq!(rows[0].result, None);
+    refresh(&mut rows[0], &story.seen, &[operation("Failed")]);
+    assert_eq!(rows[0].result, Some(VolumeResult::Failed));
+    assert_eq!(rows[0].message.as_deref(), Some("too late"));
+    refresh(&mut rows[1], &story.seen, &[operation("Failed")]);
+    assert_eq!(rows[1].message.as_deref(), Some("it is kopia's"));
 }
 
 /// The reason of the last row, and whether the volume is the backup's own.
