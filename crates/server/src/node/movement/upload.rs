@@ -97,6 +97,10 @@ impl Movement for DataUpload {
                 return Ok(Err(why));
             }
         }
+        // Whoever makes the volume tries again only after a while.
+        if let Err(why) = ready(ctx, self).await? {
+            return Ok(Err(why));
+        }
         let mode = csi_text(&content, "sourceVolumeMode");
         let of_source = source
             .as_ref()
@@ -194,6 +198,28 @@ async fn usable(ctx: &Context, upload: &DataUpload) -> Result<Result<Value, Stri
         return Ok(Err(format!("snapshot {name} failed: {why}")));
     }
     Ok(Ok(content))
+}
+
+/// Waits until the exposed snapshot can be used. The inner error is for a person.
+async fn ready(ctx: &Context, upload: &DataUpload) -> Result<Result<(), String>> {
+    let is_ready = |snapshot: Option<&DynamicObject>| {
+        snapshot.is_none_or(|snapshot| value(snapshot)["status"]["readyToUse"] == true)
+    };
+    let name = upload.name_any();
+    let api = snapshots(&ctx.client, &ctx.namespace);
+    let limit = upload.patience().unwrap_or(LIMIT);
+    let waiting = await_condition(api, &name, is_ready);
+    match tokio::time::timeout(limit, waiting).await {
+        Ok(Ok(Some(_))) => Ok(Ok(())),
+        Ok(Ok(None)) => Ok(Err(format!("VolumeSnapshot {name} was deleted"))),
+        Ok(Err(error)) => {
+            let what = format!("watch VolumeSnapshot {name}: {error}");
+            Err(Error::Setup(what))
+        }
+        Err(_) => Ok(Err(format!(
+            "VolumeSnapshot {name} is not ready after {limit:?}"
+        ))),
+    }
 }
 
 /// The content of the VolumeSnapshot that an upload names.
