@@ -28,6 +28,7 @@ pub(super) use step::{Step, next};
 use super::{
     Node,
     copy::{self, Copy, change},
+    metrics::Direction,
     mover::Verdict,
 };
 use crate::{Context, Error, Result};
@@ -50,6 +51,8 @@ pub(crate) trait Movement: Copy {
     const FLAG: &'static str;
     /// What failed ones begin their message with.
     const FAILED: &'static str;
+    /// Which way data goes.
+    const DIRECTION: Direction;
 
     /// Who is to do it.
     fn mover(&self) -> Mover<'_>;
@@ -320,6 +323,7 @@ async fn finish<K: Movement>(node: &Node, movement: &K, verdict: &Verdict) -> Re
         copy::finish(movement, phase.clone(), message.as_deref(), now);
     });
     if ended.await?.is_some() {
+        node.metrics.moved(K::DIRECTION, &phase);
         let (name, message) = (movement.name_any(), message.unwrap_or_default());
         tracing::info!(movement = name, bytes, %phase, message, "{} is over", K::WORD);
     }
@@ -330,10 +334,12 @@ async fn finish<K: Movement>(node: &Node, movement: &K, verdict: &Verdict) -> Re
 async fn fail<K: Movement>(node: &Node, movement: &K, why: &str) -> Result<()> {
     tracing::warn!(movement = movement.name_any(), "{} failed: {why}", K::WORD);
     let (now, why) = (node.ctx.now(), format!("{}: {why}", K::FAILED));
-    change(&node.ctx, movement, |movement| {
+    let failed = change(&node.ctx, movement, |movement| {
         copy::finish(movement, Phase::Failed, Some(&why), now);
-    })
-    .await?;
+    });
+    if failed.await?.is_some() {
+        node.metrics.moved(K::DIRECTION, &Phase::Failed);
+    }
     tidy(node, movement).await
 }
 
@@ -351,13 +357,15 @@ pub(super) async fn cancel<K: Movement>(node: &Node, movement: &K) -> Result<()>
     }
     // The pod lets its repository go.
     expose::stop(&node.ctx, &movement.name_any()).await?;
-    change(&node.ctx, movement, |movement| {
+    let canceled = change(&node.ctx, movement, |movement| {
         let deleted = format!("Cancel {} because it is being deleted", K::WORD);
         let message = (!movement.is_cancelled() && movement.meta().deletion_timestamp.is_some())
             .then_some(deleted.as_str());
         copy::finish(movement, Phase::Canceled, message, now);
-    })
-    .await?;
+    });
+    if canceled.await?.is_some() {
+        node.metrics.moved(K::DIRECTION, &Phase::Canceled);
+    }
     tidy(node, movement).await
 }
 

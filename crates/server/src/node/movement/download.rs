@@ -26,7 +26,7 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    super::{Node, copy::change, mover::Verdict},
+    super::{Node, copy::change, metrics::Direction, mover::Verdict},
     Movement,
     expose::{self, Exposure},
     upload::class_missing,
@@ -50,6 +50,7 @@ impl Movement for DataDownload {
     const COMMAND: &'static str = "restore";
     const FLAG: &'static str = "data-download";
     const FAILED: &'static str = "data path restore failed";
+    const DIRECTION: Direction = Direction::Download;
 
     fn mover(&self) -> Mover<'_> {
         Mover::of(self.spec.datamover.as_deref())

@@ -20,7 +20,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    super::{Node, mover::Verdict},
+    super::{Node, metrics::Direction, mover::Verdict},
     Movement,
     expose::{self, Exposure},
 };
@@ -38,6 +38,7 @@ impl Movement for DataUpload {
     const COMMAND: &'static str = "backup";
     const FLAG: &'static str = "data-upload";
     const FAILED: &'static str = "data path backup failed";
+    const DIRECTION: Direction = Direction::Upload;
 
     fn mover(&self) -> Mover<'_> {
         Mover::of(self.spec.datamover.as_deref())
