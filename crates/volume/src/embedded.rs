@@ -24,6 +24,7 @@ mod snapshot;
 mod stop;
 mod tree;
 mod upload;
+mod zeros;
 
 use std::{sync::Arc, time::Duration};
 

@@ -6,6 +6,7 @@
 
 mod file;
 mod folder;
+mod holes;
 mod scan;
 mod stat;
 mod walk;

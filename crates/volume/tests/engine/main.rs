@@ -360,6 +360,22 @@ async fn what_is_known_is_not_stored_again() {
 }
 
 #[tokio::test]
+async fn zeros_are_the_same_pieces_whether_they_are_holes_or_not() {
+    let bed = Bed::new();
+    let size = 9 << 20;
+    let file = fs::File::create(bed.source().join("file")).unwrap();
+    file.set_len(size).unwrap();
+    let repository = bed.create().await;
+    let holes = put(&repository, &bed.upload(None)).await.unwrap();
+    file.write_all_at(&vec![0; size as usize], 0).unwrap();
+    let zeros = put(&repository, &bed.upload(None)).await.unwrap();
+    assert_eq!((holes.bytes, zeros.bytes), (size, size));
+    // The tree is new, since the file has another time.
+    assert!(holes.added >= 512 << 10 && holes.added < 520 << 10);
+    assert!(zeros.added < 8 << 10, "{} added", zeros.added);
+}
+
+#[tokio::test]
 async fn an_empty_folder_makes_no_snapshot() {
     let bed = Bed::new();
     let repository = bed.create().await;

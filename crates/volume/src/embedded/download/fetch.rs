@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use super::{
-    super::{blobs::Opener, files::File, index::Entry},
+    super::{blobs::Opener, files::File, index::Entry, zeros::is_zero},
     Run, place,
     plan::{Part, Target, Want},
 };
@@ -184,14 +184,4 @@ fn sparse(fd: &OwnedFd, text: &[u8], offset: u64, target: &Target) -> Result<(),
         from = end;
     }
     Ok(())
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    // Many at once, and out at the first that is not.
-    let chunks = bytes.chunks_exact(64);
-    let rest = chunks.remainder();
-    chunks
-        .into_iter()
-        .all(|chunk| chunk.iter().fold(0, |all, byte| all | byte) == 0)
-        && rest.iter().all(|byte| *byte == 0)
 }

@@ -6,7 +6,7 @@ use std::{
     io::{self, Read},
     os::fd::{AsFd, OwnedFd},
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread::Scope,
@@ -25,9 +25,11 @@ use super::{
         id::Id,
         save::{Desk, lock},
         tree::Node,
+        zeros,
     },
     Run,
     folder::Folder,
+    holes::{Holes, Next},
     stat,
     walk::attributes_unread,
 };
@@ -36,7 +38,7 @@ use crate::{Error, Result};
 /// Files that wait for a thread.
 const WAITING: usize = 256;
 /// What is read at once of a large file.
-const STEP: usize = 1 << 20;
+pub(super) const STEP: usize = 1 << 20;
 /// How often a thread without work looks whether there is more to come.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -75,6 +77,8 @@ struct Worker<'a> {
     run: &'a Run,
     desk: Desk,
     buffer: Vec<u8>,
+    /// The smallest piece of zeros, once it is stored.
+    zeros: Option<Id>,
     jobs: Receiver<Job<'a>>,
     pieces: Receiver<Piece<'a>>,
     hand_over: Sender<Piece<'a>>,
@@ -107,6 +111,7 @@ impl<'a> Pool<'a> {
                         run,
                         desk,
                         buffer: Vec::new(),
+                        zeros: None,
                         jobs,
                         pieces,
                         hand_over,
@@ -288,8 +293,21 @@ impl<'a> Worker<'a> {
                             buffer.clear();
                             seen = 0;
                         }
-                        at += self.zeros(large, file, at, length)?;
+                        // What is left of it is read.
+                        let count = length / MIN as u64;
+                        self.zeros(large, count)?;
+                        at += count * MIN as u64;
+                        seek(file, SeekFrom::Start(at))?;
                     }
+                }
+            }
+            if seen < MIN {
+                let count = zeros::pieces(buffer);
+                if count > 0 {
+                    self.zeros(large, count as u64)?;
+                    buffer.drain(..count * MIN);
+                    seen = 0;
+                    continue;
                 }
             }
             let cut = match self.run.repository.chunker.cut(buffer, seen) {
@@ -309,26 +327,22 @@ impl<'a> Worker<'a> {
         Ok(at)
     }
 
-    /// A hole in whole pieces of zeros, which nobody has to read; how long they are together.
-    fn zeros(
-        &mut self,
-        large: &Arc<Large<'a>>,
-        file: &std::fs::File,
-        at: u64,
-        length: u64,
-    ) -> Result<u64, Failure> {
-        static ZEROS: OnceLock<Vec<u8>> = OnceLock::new();
-        let zeros = ZEROS.get_or_init(|| vec![0; MIN]);
-        let count = length / MIN as u64;
-        let saved = self.run.saver.save_data(zeros, &mut self.desk);
-        let id = saved.map_err(Failure::Repository)?;
-        lock(&large.pieces).extend((0..count).map(|_| id));
-        let length = count * MIN as u64;
-        self.run.took(length);
-        // The first is told of when it is stored.
-        self.run.progress.more(length - MIN as u64);
-        seek(file, SeekFrom::Start(at + length))?;
-        Ok(length)
+    /// So many of the smallest pieces are zeros; nobody has to look at them.
+    fn zeros(&mut self, large: &Arc<Large<'a>>, count: u64) -> Result<(), Failure> {
+        let mut told = count * MIN as u64;
+        self.run.took(told);
+        let id = match self.zeros {
+            Some(id) => id,
+            None => {
+                let saved = self.run.saver.save_data(zeros::of(MIN), &mut self.desk);
+                // The first is told of when it is stored.
+                told -= MIN as u64;
+                *self.zeros.insert(saved.map_err(Failure::Repository)?)
+            }
+        };
+        self.run.progress.more(told);
+        lock(&large.pieces).extend(std::iter::repeat_n(id, count as usize));
+        Ok(())
     }
 
     /// Gives a piece to somebody who is free, or packs it.
@@ -407,59 +421,5 @@ impl From<io::Error> for Failure {
 impl From<Errno> for Failure {
     fn from(error: Errno) -> Self {
         Self::File(error.into())
-    }
-}
-
-/// What comes next in a file.
-enum Next {
-    Data(u64),
-    Hole(u64),
-}
-
-/// Where a sparse file has data.
-struct Holes {
-    is_sparse: bool,
-    /// Data is known up to here.
-    data_to: u64,
-}
-
-impl Holes {
-    fn new(is_sparse: bool) -> Self {
-        let data_to = if is_sparse { 0 } else { u64::MAX };
-        Self { is_sparse, data_to }
-    }
-
-    /// Leaves the file's position at `at`.
-    fn next(&mut self, file: &std::fs::File, at: u64) -> Result<Next, Failure> {
-        if at < self.data_to {
-            return Ok(Next::Data(self.data_to - at));
-        }
-        let end = file.metadata()?.len();
-        if at >= end {
-            seek(file, SeekFrom::Start(at))?;
-            return Ok(Next::Data(STEP as u64));
-        }
-        let data = match seek(file, SeekFrom::Data(at)) {
-            Ok(data) => data,
-            // No more data: a hole up to the end.
-            Err(Errno::NXIO) => end,
-            Err(_) => {
-                // A file system that does not know.
-                self.is_sparse = false;
-                self.data_to = u64::MAX;
-                seek(file, SeekFrom::Start(at))?;
-                return Ok(Next::Data(u64::MAX));
-            }
-        };
-        let hole = data.min(end).saturating_sub(at);
-        if hole >= MIN as u64 {
-            return Ok(Next::Hole(hole));
-        }
-        // A small hole is read with what follows it.
-        self.data_to = seek(file, SeekFrom::Hole(data.min(end - 1)))
-            .unwrap_or(end)
-            .max(at + 1);
-        seek(file, SeekFrom::Start(at))?;
-        Ok(Next::Data(self.data_to - at))
     }
 }
