@@ -1,8 +1,11 @@
-//! Zeros, which are known without being hashed or stored again.
+//! Zeros, which are known without being hashed, stored again or fetched.
 
 use std::sync::OnceLock;
 
-use super::chunker::{MAX, MIN};
+use super::{
+    chunker::{MAX, MIN},
+    id::Id,
+};
 
 /// Whether there is nothing else.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
@@ -30,6 +33,13 @@ pub(crate) fn pieces(data: &[u8]) -> usize {
         .count()
 }
 
+/// Whether a piece is one of those that uploads make of zeros.
+pub(crate) fn is_piece(id: &Id) -> bool {
+    static IDS: OnceLock<[Id; 2]> = OnceLock::new();
+    IDS.get_or_init(|| [MIN, MAX].map(|length| Id::of(of(length))))
+        .contains(id)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,5 +65,12 @@ mod tests {
         data[0] = 1;
         assert_eq!(pieces(&data), 0);
         assert_eq!(pieces(&data[..MIN - 1]), 0);
+    }
+
+    #[test]
+    fn pieces_of_zeros_are_known_by_their_ids() {
+        assert!(is_piece(&Id::of(&vec![0; MIN])));
+        assert!(is_piece(&Id::of(&vec![0; MAX])));
+        assert!(!is_piece(&Id::of(&vec![0; MIN + 1])));
     }
 }

@@ -2,6 +2,8 @@
 //! real restic makes of it is in the scenarios.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+mod device;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -85,7 +87,7 @@ impl Bed {
             path: "/host_pods/uid/volumes/kubernetes.io~csi/pv/mount".to_owned(),
             tags: vec!["backup=b".to_owned()],
             parent: parent.map(str::to_owned),
-            parallel: None,
+            ..Default::default()
         }
     }
 

@@ -16,14 +16,20 @@ pub(super) enum Next {
 /// Where a sparse file has data.
 pub(super) struct Holes {
     is_sparse: bool,
+    /// Nothing beyond this is of interest.
+    limit: u64,
     /// Data is known up to here.
     data_to: u64,
 }
 
 impl Holes {
-    pub(super) fn new(is_sparse: bool) -> Self {
+    pub(super) fn new(is_sparse: bool, limit: u64) -> Self {
         let data_to = if is_sparse { 0 } else { u64::MAX };
-        Self { is_sparse, data_to }
+        Self {
+            is_sparse,
+            limit,
+            data_to,
+        }
     }
 
     /// Leaves the file's position at `at`.
@@ -31,7 +37,7 @@ impl Holes {
         if at < self.data_to {
             return Ok(Next::Data(self.data_to - at));
         }
-        let end = stat::size(&fstat(file)?);
+        let end = stat::size(&fstat(file)?).min(self.limit);
         if at >= end {
             seek(file, SeekFrom::Start(at))?;
             return Ok(Next::Data(STEP as u64));
