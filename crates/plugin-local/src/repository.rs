@@ -102,8 +102,7 @@ pub(crate) async fn upload(
         source: path_of(fd),
         path: about.volume.clone(),
         tags: tags.map(|(key, value)| format!("{key}={value}")).collect(),
-        parent: None,
-        parallel: None,
+        ..Default::default()
     };
     let cancel = CancellationToken::new();
     let done = repository.upload(&upload, progress, &cancel).await?;
@@ -138,8 +137,7 @@ impl Stored {
             snapshot: self.listed.id.clone(),
             target: path_of(into),
             sparse: true,
-            delete_extra: false,
-            parallel: None,
+            ..Default::default()
         };
         let cancel = CancellationToken::new();
         let done = self

@@ -15,7 +15,7 @@ use anyhow::Context;
 use bowline_api::v1::{BackupStorageLocation, BackupStorageLocationSpec, ObjectStorageLocation};
 use bowline_vault::{Bucket, Location};
 use bowline_volume::{
-    Download, Engine, Problem, Progress, Upload,
+    Download, Engine, Mode, Problem, Progress, Upload,
     embedded::{Budget, Identity, Repository},
 };
 use clap::{Parser, Subcommand};
@@ -55,6 +55,9 @@ enum Command {
     /// Copy a folder into it
     Backup {
         source: PathBuf,
+        /// It is a block device, or the image of one
+        #[arg(long)]
+        device: bool,
         #[arg(long)]
         parent: Option<String>,
         #[arg(long)]
@@ -64,6 +67,9 @@ enum Command {
     Restore {
         snapshot: String,
         target: PathBuf,
+        /// It is a block device, or the image of one
+        #[arg(long)]
+        device: bool,
         #[arg(long)]
         sparse: bool,
         #[arg(long)]
@@ -105,6 +111,7 @@ async fn run(args: Args) -> anyhow::Result<Value> {
         Command::Init => json!({}),
         Command::Backup {
             source,
+            device,
             parent,
             tag,
         } => {
@@ -112,6 +119,7 @@ async fn run(args: Args) -> anyhow::Result<Value> {
             let upload = Upload {
                 path: source.to_string_lossy().into_owned(),
                 source,
+                mode: mode(device),
                 tags: tag,
                 parent,
                 parallel: None,
@@ -129,12 +137,14 @@ async fn run(args: Args) -> anyhow::Result<Value> {
         Command::Restore {
             snapshot,
             target,
+            device,
             sparse,
             delete_extra,
         } => {
             let download = Download {
                 snapshot,
                 target,
+                mode: mode(device),
                 sparse,
                 delete_extra,
                 parallel: None,
@@ -155,6 +165,10 @@ async fn run(args: Args) -> anyhow::Result<Value> {
             json!({ "freed": done.freed, "kept": done.kept })
         }
     })
+}
+
+fn mode(device: bool) -> Mode {
+    if device { Mode::Device } else { Mode::Folder }
 }
 
 #[expect(clippy::print_stderr, reason = "this is a program for the terminal")]

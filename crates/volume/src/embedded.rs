@@ -4,11 +4,13 @@
 //!   upload     walk ─▶ files ─▶ pieces ─▶ known? ─▶ compress, encrypt ─▶ packs ─▶ bucket
 //!                 └─▶ scan (the total)          packs ─▶ index ─▶ snapshot, which makes it exist
 //!   download   snapshot ─▶ trees ─▶ which pieces of which packs ─▶ decrypt, check ─▶ files
+//!   devices    the same with a single file, which is the device
 //! ```
 
 mod blobs;
 mod chunker;
 mod crypto;
+mod device;
 mod download;
 mod files;
 mod id;
@@ -24,6 +26,7 @@ mod snapshot;
 mod stop;
 mod tree;
 mod upload;
+mod zeros;
 
 use std::{sync::Arc, time::Duration};
 

@@ -38,6 +38,28 @@ pub enum Error {
         /// What came of it.
         source: std::io::Error,
     },
+    /// What should be a block device is not.
+    #[error("{path} is {what}, not a block device")]
+    NotADevice {
+        /// Where it is.
+        path: String,
+        /// What it is.
+        what: &'static str,
+    },
+    /// A block device without a single byte.
+    #[error("{0} has no bytes")]
+    Empty(String),
+    /// A snapshot that should be of a block device is not.
+    #[error("snapshot {0} is of files, not of a block device")]
+    NoImage(String),
+    /// A block device is smaller than what was on the one before.
+    #[error("the volume has {has} bytes, and its data needs {needs}")]
+    TooSmall {
+        /// What it has.
+        has: u64,
+        /// What it would have to have.
+        needs: u64,
+    },
     /// The restic program.
     #[error("{0}")]
     Program(String),

@@ -1,4 +1,4 @@
-//! Volumes in repositories of restic's format: folders copied in, and back.
+//! Volumes in repositories of restic's format: folders and block devices copied in, and back.
 //!
 //! Two engines do it, each of which can go on where the other stopped: [`embedded`], which is the
 //! default, and [`program`], which runs restic. What they have in common is [`Engine`].
@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use error::{Error, Result};
 
-/// Copies folders into a repository, and back.
+/// Copies volumes into a repository, and back.
 #[async_trait]
 pub trait Engine: Send + Sync {
-    /// Copies what is in a folder into the repository. When `cancel` ends it, [`Error::Cancelled`]
+    /// Copies what is in a volume into the repository. When `cancel` ends it, [`Error::Cancelled`]
     /// comes within a second, and there is no snapshot.
     async fn upload(
         &self,
@@ -29,7 +29,7 @@ pub trait Engine: Send + Sync {
         cancel: &CancellationToken,
     ) -> Result<Uploaded>;
 
-    /// Copies a snapshot into a folder. Other files that are in it stay as they are.
+    /// Copies a snapshot into a volume. What else is in it stays as it is.
     async fn download(
         &self,
         download: &Download,
@@ -38,25 +38,39 @@ pub trait Engine: Send + Sync {
     ) -> Result<Downloaded>;
 }
 
-/// A folder to copy into a repository.
+/// What a volume is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// A folder with files.
+    #[default]
+    Folder,
+    /// A block device, or a file that stands for one. Links to it are followed.
+    Device,
+}
+
+/// A volume to copy into a repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Upload {
-    /// The folder. What is in it goes to the top of the snapshot.
+    /// The folder, whose entries go to the top of the snapshot; or the device, which becomes its only
+    /// file.
     pub source: PathBuf,
+    /// Which of the two.
+    pub mode: Mode,
     /// The path that the snapshot says it is of; absolute.
     pub path: String,
     /// `key=value`, as they are to be written.
     pub tags: Vec<String>,
-    /// The snapshot that it is probably much like: an id, or the beginning of one.
+    /// The snapshot that it is probably much like: an id, or the beginning of one. A device is read
+    /// as a whole all the same.
     pub parent: Option<String>,
-    /// Files that are read at the same time; none leaves it to the engine.
+    /// Files that are read at the same time, or threads for a device; none leaves it to the engine.
     pub parallel: Option<usize>,
 }
 
 /// What an upload came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Uploaded {
-    /// The snapshot's full id; none when the folder was empty, and no snapshot was made.
+    /// The snapshot's full id; none when a folder was empty, and no snapshot was made.
     pub snapshot: Option<String>,
     /// Files in the snapshot.
     pub files: u64,
@@ -70,18 +84,22 @@ pub struct Uploaded {
     pub remarks: Vec<Problem>,
 }
 
-/// A snapshot to copy into a folder.
+/// A snapshot to copy into a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Download {
     /// The snapshot: an id, or the beginning of one.
     pub snapshot: String,
-    /// The folder; it must exist.
+    /// The folder, or the device; it must exist. A device has room for the data; a file that stands
+    /// for one grows.
     pub target: PathBuf,
-    /// Leave holes where there are zeros.
+    /// Which of the two. The snapshot of a device is a large file to a folder.
+    pub mode: Mode,
+    /// Leave holes where there are zeros. On a device there are always holes, where it can have any.
     pub sparse: bool,
-    /// Remove what is in the folder and not in the snapshot.
+    /// Remove what is in the folder and not in the snapshot. Nothing is removed from a device.
     pub delete_extra: bool,
-    /// Files that are written at the same time; none leaves it to the engine.
+    /// Files that are written at the same time, or threads for a device; none leaves it to the
+    /// engine.
     pub parallel: Option<usize>,
 }
 

@@ -36,7 +36,9 @@ use self::{
     child::{Ended, Output},
     messages::Summary,
 };
-use crate::{Download, Downloaded, Engine, Error, Problem, Progress, Result, Upload, Uploaded};
+use crate::{
+    Download, Downloaded, Engine, Error, Mode, Problem, Progress, Result, Upload, Uploaded,
+};
 
 /// How often to look how far it is.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -324,6 +326,7 @@ impl Engine for Restic {
         progress: &Arc<Progress>,
         cancel: &CancellationToken,
     ) -> Result<Uploaded> {
+        refuse_devices(upload.mode)?;
         let parent = upload.parent.as_deref();
         let result = self
             .patiently(cancel, || self.backup(upload, parent, progress, cancel))
@@ -345,8 +348,19 @@ impl Engine for Restic {
         progress: &Arc<Progress>,
         cancel: &CancellationToken,
     ) -> Result<Downloaded> {
+        refuse_devices(download.mode)?;
         self.patiently(cancel, || self.restore(download, progress, cancel))
             .await
+    }
+}
+
+fn refuse_devices(mode: Mode) -> Result<()> {
+    match mode {
+        Mode::Folder => Ok(()),
+        Mode::Device => Err(Error::Program(
+            "block volumes need the built-in engine: the restic program is used for files only"
+                .into(),
+        )),
     }
 }
 

@@ -90,6 +90,7 @@ async fn upload(
             backup.spec.uploader_settings.as_ref(),
             uploader_setting::PARALLEL_FILES_UPLOAD,
         ),
+        ..Default::default()
     };
     let engine = work::engine(node, backup, cancel).await?;
     let uploaded = engine.upload(&upload, progress, cancel).await?;

@@ -56,8 +56,8 @@ impl Work for PodVolumeRestore {
             snapshot: self.spec.snapshot_id.clone(),
             target: place.folder.clone(),
             sparse: sparse.is_some_and(|value| value == "true"),
-            delete_extra: false,
             parallel: work::count(settings, uploader_setting::PARALLEL_FILES_DOWNLOAD),
+            ..Default::default()
         };
         let engine = work::engine(node, self, cancel).await?;
         let downloaded = engine.download(&download, progress, cancel).await?;

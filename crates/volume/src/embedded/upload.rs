@@ -1,11 +1,13 @@
-//! Copying a folder into a repository.
+//! Copying a folder or a block device into a repository.
 //!
 //! One thread walks the folder and compares with the snapshot before; files that differ go to
 //! threads that read, cut and pack them. A folder's tree is written when all its entries are known,
-//! by whoever brought the last one.
+//! by whoever brought the last one. A device is a folder with one file, which is always read.
 
+mod device;
 mod file;
 mod folder;
+mod holes;
 mod scan;
 mod stat;
 mod walk;
@@ -21,7 +23,7 @@ use std::{
 
 use jiff::Timestamp;
 use rustix::{
-    fs::{Mode, OFlags, Stat},
+    fs::{OFlags, Stat},
     io::Errno,
 };
 use tokio_util::sync::CancellationToken;
@@ -30,6 +32,7 @@ use self::{file::Pool, folder::Root, walk::Walker};
 use super::{
     Repository,
     blobs::Trees,
+    device::{Access, Device},
     id::Id,
     index::Index,
     lock::Lock,
@@ -38,7 +41,7 @@ use super::{
     snapshot::{Snapshot, Summary},
     stop::Stop,
 };
-use crate::{Error, Progress, Result, Upload, Uploaded};
+use crate::{Error, Mode, Progress, Result, Upload, Uploaded};
 
 /// What snapshots say of who made them; Velero's do the same.
 const HOST: &str = "velero";
@@ -66,7 +69,13 @@ struct Counts {
     bytes: AtomicU64,
 }
 
-/// Copies a folder.
+/// What is copied.
+enum Source {
+    Folder(OwnedFd),
+    Device(Device),
+}
+
+/// Copies a volume.
 pub(super) async fn run(
     repository: &Repository,
     upload: &Upload,
@@ -83,7 +92,7 @@ pub(super) async fn run(
 async fn locked(
     repository: &Repository,
     upload: &Upload,
-    source: OwnedFd,
+    source: Source,
     progress: &Arc<Progress>,
     stop: &Arc<Stop>,
     lock: &mut Lock,
@@ -107,15 +116,15 @@ async fn locked(
     let trees = Trees::new(files, &index);
     let threads = upload.parallel.unwrap_or(repository.budget.threads).max(1);
     let old = parent.as_ref().map(|(_, parent)| parent.tree);
-    let found = rustix::fs::fstat(&source).map_err(|e| unreadable(upload, e))?;
+    let path = upload.source.clone();
     let copying = {
         let run = Arc::clone(&run);
-        tokio::task::spawn_blocking(move || copy(&run, source, &trees, old, threads))
+        tokio::task::spawn_blocking(move || match source {
+            Source::Folder(source) => copy(&run, source, &path, &trees, old, threads),
+            Source::Device(source) => device::copy(&run, source, &path, old, threads),
+        })
     };
     let tree = copying.await??;
-    if is_elsewhere(&upload.source, &found) {
-        return Err(Error::Disappeared);
-    }
     lock.confirm().await?;
     finish(&run, upload, parent.map(|(id, _)| id), tree, began).await
 }
@@ -127,15 +136,24 @@ fn is_elsewhere(source: &Path, found: &Stat) -> bool {
     rustix::fs::lstat(source).map_or(true, |now| place(&now) != place(found))
 }
 
-fn open(upload: &Upload) -> Result<OwnedFd> {
+fn open(upload: &Upload) -> Result<Source> {
+    let path = &upload.source;
+    if upload.mode == Mode::Device {
+        let device = Device::open(path, Access::Read)?;
+        return match device.size {
+            0 => Err(Error::Empty(path.display().to_string())),
+            _ => Ok(Source::Device(device)),
+        };
+    }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::open(&upload.source, flags, Mode::empty()).map_err(|e| unreadable(upload, e))
+    let opened = rustix::fs::open(path, flags, rustix::fs::Mode::empty());
+    opened.map(Source::Folder).map_err(|e| unreadable(path, e))
 }
 
-fn unreadable(upload: &Upload, error: Errno) -> Error {
+fn unreadable(path: &Path, error: Errno) -> Error {
     Error::File {
         action: "open",
-        path: upload.source.display().to_string(),
+        path: path.display().to_string(),
         source: error.into(),
     }
 }
@@ -156,10 +174,12 @@ async fn parent(repository: &Repository, upload: &Upload) -> Result<Option<(Id, 
 fn copy(
     run: &Arc<Run>,
     source: OwnedFd,
+    path: &Path,
     trees: &Trees,
     old: Option<Id>,
     threads: usize,
 ) -> Result<Option<Id>> {
+    let found = rustix::fs::fstat(&source).map_err(|e| unreadable(path, e))?;
     let source = Arc::new(source);
     let root = Root::default();
     std::thread::scope(|scope| {
@@ -179,6 +199,9 @@ fn copy(
     let tree = root.take();
     if tree.is_some() {
         run.saver.finish()?;
+    }
+    if is_elsewhere(path, &found) {
+        return Err(Error::Disappeared);
     }
     Ok(tree)
 }

@@ -289,3 +289,23 @@ async fn a_failed_download_is_not_at_its_end() {
         .await;
     assert!(matches!(result, Err(Error::NoSnapshot(_))), "{result:?}");
 }
+
+#[tokio::test]
+async fn devices_are_refused_by_name() {
+    let folder = folder(&[]);
+    let of = Upload {
+        mode: Mode::Device,
+        ..upload_of(&folder)
+    };
+    let to = Download {
+        mode: Mode::Device,
+        ..download_to(&folder)
+    };
+    let expected =
+        "block volumes need the built-in engine: the restic program is used for files only";
+    let (result, _) = upload(&restic(), &of).await;
+    assert_eq!(result.unwrap_err().to_string(), expected);
+    let (progress, cancel) = (Arc::default(), CancellationToken::new());
+    let result = restic().download(&to, &progress, &cancel).await;
+    assert_eq!(result.unwrap_err().to_string(), expected);
+}

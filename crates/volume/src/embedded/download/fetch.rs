@@ -1,9 +1,6 @@
 //! Parts of packs, fetched, decrypted and written to the files that need them.
 
-use std::{
-    os::fd::OwnedFd,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{os::fd::OwnedFd, sync::atomic::Ordering};
 
 use crossbeam_channel::Receiver;
 use rustix::{
@@ -12,9 +9,9 @@ use rustix::{
 };
 
 use super::{
-    super::{blobs::Opener, files::File, index::Entry},
+    super::{blobs::Opener, files::File, index::Entry, zeros::is_zero},
     Run, place,
-    plan::{Part, Target, Want},
+    plan::{Part, Target, Unfinished, Want},
 };
 use crate::{Error, Result};
 
@@ -105,14 +102,24 @@ impl<'a> Fetcher<'a> {
 
 /// Notes, once, that a file lacks a piece.
 fn fail(run: &Run, want: &Want, why: &str) -> Result<()> {
-    if !want.target.failed.swap(true, Ordering::Relaxed) {
-        run.problems.add(&want.target.path, why);
+    let target = match &want.target {
+        Target::File(target) => target,
+        Target::Device(disk) => {
+            disk.lack(run, why);
+            return Ok(());
+        }
+    };
+    if !target.failed.swap(true, Ordering::Relaxed) {
+        run.problems.add(&target.path, why);
     }
-    done(run, &want.target, None)
+    done(run, target, None)
 }
 
 fn write(run: &Run, want: &Want, text: &[u8]) -> Result<()> {
-    let target = &want.target;
+    let target = match &want.target {
+        Target::File(target) => target,
+        Target::Device(disk) => return disk.write(run, text, want.offset),
+    };
     let opened = if target.is_made {
         place::open(&run.root, &target.path)
     } else {
@@ -135,7 +142,7 @@ fn write(run: &Run, want: &Want, text: &[u8]) -> Result<()> {
 }
 
 /// One piece less to wait for; the last one settles the file.
-fn done(run: &Run, target: &Arc<Target>, fd: Option<&OwnedFd>) -> Result<()> {
+fn done(run: &Run, target: &Unfinished, fd: Option<&OwnedFd>) -> Result<()> {
     if target.left.fetch_sub(1, Ordering::AcqRel) != 1 {
         return Ok(());
     }
@@ -149,7 +156,7 @@ fn done(run: &Run, target: &Arc<Target>, fd: Option<&OwnedFd>) -> Result<()> {
     }
 }
 
-fn all(fd: &OwnedFd, mut text: &[u8], mut offset: u64) -> Result<(), Errno> {
+pub(super) fn all(fd: &OwnedFd, mut text: &[u8], mut offset: u64) -> Result<(), Errno> {
     while !text.is_empty() {
         let written = pwrite(fd, text, offset)?;
         text = &text[written..];
@@ -159,7 +166,7 @@ fn all(fd: &OwnedFd, mut text: &[u8], mut offset: u64) -> Result<(), Errno> {
 }
 
 /// Writes what is not zero; the rest of a new file is.
-fn sparse(fd: &OwnedFd, text: &[u8], offset: u64, target: &Target) -> Result<(), Errno> {
+fn sparse(fd: &OwnedFd, text: &[u8], offset: u64, target: &Unfinished) -> Result<(), Errno> {
     if !target.is_made {
         ftruncate(fd, target.node.size)?;
     }
@@ -184,14 +191,4 @@ fn sparse(fd: &OwnedFd, text: &[u8], offset: u64, target: &Target) -> Result<(),
         from = end;
     }
     Ok(())
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    // Many at once, and out at the first that is not.
-    let chunks = bytes.chunks_exact(64);
-    let rest = chunks.remainder();
-    chunks
-        .into_iter()
-        .all(|chunk| chunk.iter().fold(0, |all, byte| all | byte) == 0)
-        && rest.iter().all(|byte| *byte == 0)
 }

@@ -23,7 +23,9 @@ use super::{
         index::{Blob, Entry},
         tree::{Kind, Node},
     },
-    Run, place,
+    Run,
+    disk::Disk,
+    place,
 };
 use crate::{Error, Result};
 
@@ -36,10 +38,16 @@ const GAP: u32 = 64 << 10;
 /// Files that are sorted by pack together.
 const FILES: usize = 8192;
 /// Pieces of these files.
-const WANTS: usize = 32_768;
+pub(super) const WANTS: usize = 32_768;
+
+/// Where a piece goes.
+pub(super) enum Target {
+    File(Arc<Unfinished>),
+    Device(Arc<Disk>),
+}
 
 /// A file that is being written.
-pub(super) struct Target {
+pub(super) struct Unfinished {
     pub(super) path: Box<[u8]>,
     pub(super) node: Node,
     /// Pieces that are not written yet.
@@ -50,10 +58,10 @@ pub(super) struct Target {
     pub(super) is_made: bool,
 }
 
-/// A piece of a file.
+/// A piece of a file, or of a device.
 pub(super) struct Want {
     pub(super) entry: Entry,
-    pub(super) target: Arc<Target>,
+    pub(super) target: Target,
     pub(super) offset: u64,
 }
 
@@ -133,10 +141,11 @@ impl<'a> Planner<'a> {
                 _ => self.special(&level.fd, &path, &node)?,
             }
             if self.waiting >= FILES || self.wants.len() >= WANTS {
-                self.hand_out(parts);
+                self.waiting = 0;
+                hand_out(self.run, std::mem::take(&mut self.wants), parts);
             }
         }
-        self.hand_out(parts);
+        hand_out(self.run, std::mem::take(&mut self.wants), parts);
         Ok(())
     }
 
@@ -252,7 +261,7 @@ impl<'a> Planner<'a> {
     }
 
     fn want(&mut self, path: Vec<u8>, node: Node, pieces: Vec<Entry>) {
-        let target = Arc::new(Target {
+        let target = Arc::new(Unfinished {
             path: path.into(),
             node,
             left: AtomicUsize::new(pieces.len()),
@@ -264,46 +273,12 @@ impl<'a> Planner<'a> {
             let size = entry.size();
             self.wants.push(Want {
                 entry,
-                target: Arc::clone(&target),
+                target: Target::File(Arc::clone(&target)),
                 offset,
             });
             offset += size;
         }
         self.waiting += 1;
-    }
-
-    /// Sorts what is wanted by pack, and hands it out in parts.
-    fn hand_out(&mut self, parts: &Sender<Part>) {
-        self.waiting = 0;
-        let mut wants = std::mem::take(&mut self.wants);
-        wants.sort_unstable_by_key(|want| (want.entry.pack(), want.entry.offset, want.offset));
-        let mut wants = wants.into_iter().peekable();
-        while let Some(first) = wants.next() {
-            let (pack, offset) = (first.entry.pack(), first.entry.offset);
-            let mut end = offset + first.entry.length;
-            let mut part = vec![first];
-            while let Some(next) = wants.next_if(|next| {
-                let entry = &next.entry;
-                let is_near = entry.pack() == pack && entry.offset <= end.saturating_add(GAP);
-                let to = end.max(entry.offset.saturating_add(entry.length));
-                // The same piece again costs nothing.
-                let is_small = (to - offset) as usize <= PART && part.len() < PIECES;
-                is_near && (is_small || entry.offset < end)
-            }) {
-                end = end.max(next.entry.offset + next.entry.length);
-                part.push(next);
-            }
-            let part = Part {
-                pack: self.run.index.packs[pack],
-                offset,
-                length: end - offset,
-                wants: part,
-            };
-            // Nobody is there to take it only when an error has ended them all.
-            if parts.send(part).is_err() {
-                return;
-            }
-        }
     }
 
     /// When all files are there: further names, and what is said of folders.
@@ -320,6 +295,38 @@ impl<'a> Planner<'a> {
                 Ok(fd) => run.unset(path, place::settle(fd.as_fd(), node, run.is_root)),
                 Err(error) => run.problems.add(path, error),
             }
+        }
+    }
+}
+
+/// Sorts what is wanted by pack, and hands it out in parts.
+pub(super) fn hand_out(run: &Run, mut wants: Vec<Want>, parts: &Sender<Part>) {
+    wants.sort_unstable_by_key(|want| (want.entry.pack(), want.entry.offset, want.offset));
+    let mut wants = wants.into_iter().peekable();
+    while let Some(first) = wants.next() {
+        let (pack, offset) = (first.entry.pack(), first.entry.offset);
+        let mut end = offset + first.entry.length;
+        let mut part = vec![first];
+        while let Some(next) = wants.next_if(|next| {
+            let entry = &next.entry;
+            let is_near = entry.pack() == pack && entry.offset <= end.saturating_add(GAP);
+            let to = end.max(entry.offset.saturating_add(entry.length));
+            // The same piece again costs nothing.
+            let is_small = (to - offset) as usize <= PART && part.len() < PIECES;
+            is_near && (is_small || entry.offset < end)
+        }) {
+            end = end.max(next.entry.offset + next.entry.length);
+            part.push(next);
+        }
+        let part = Part {
+            pack: run.index.packs[pack],
+            offset,
+            length: end - offset,
+            wants: part,
+        };
+        // Nobody is there to take it only when an error has ended them all.
+        if parts.send(part).is_err() {
+            return;
         }
     }
 }

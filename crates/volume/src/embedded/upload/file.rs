@@ -1,12 +1,12 @@
 //! Files: read, cut into pieces, and packed, by several threads. A large file is read by one of
-//! them and packed by all.
+//! them and packed by all, and so is a device.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     io::{self, Read},
     os::fd::{AsFd, OwnedFd},
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread::Scope,
@@ -15,19 +15,22 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use rustix::{
-    fs::{Mode, OFlags, SeekFrom, Stat, fstat, openat, seek},
+    fs::{Mode, OFlags, SeekFrom, fstat, openat, seek},
     io::Errno,
 };
 
 use super::{
     super::{
         chunker::{MAX, MIN},
+        device::Device,
         id::Id,
         save::{Desk, lock},
         tree::Node,
+        zeros,
     },
-    Run,
+    Run, device,
     folder::Folder,
+    holes::{Holes, Next},
     stat,
     walk::attributes_unread,
 };
@@ -36,27 +39,46 @@ use crate::{Error, Result};
 /// Files that wait for a thread.
 const WAITING: usize = 256;
 /// What is read at once of a large file.
-const STEP: usize = 1 << 20;
+pub(super) const STEP: usize = 1 << 20;
 /// How often a thread without work looks whether there is more to come.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// A file to copy.
 pub(super) struct Job<'a> {
+    pub(super) slot: Slot<'a>,
+    pub(super) source: Source,
+}
+
+/// Where a file belongs.
+pub(super) struct Slot<'a> {
     pub(super) folder: Arc<Folder<'a>>,
     pub(super) at: usize,
-    pub(super) fd: Arc<OwnedFd>,
-    pub(super) name: CString,
     pub(super) path: Arc<[u8]>,
+}
+
+/// What is to be read.
+pub(super) enum Source {
+    /// An entry of a folder.
+    Entry(Arc<OwnedFd>, CString),
+    /// A device, whose entry is known but for the contents.
+    Device(Box<(Device, Node)>),
 }
 
 /// A large file whose pieces are packed by several threads.
 struct Large<'a> {
-    folder: Arc<Folder<'a>>,
-    at: usize,
+    slot: Slot<'a>,
+    is_device: bool,
     node: Mutex<Option<Node>>,
     pieces: Mutex<Vec<Id>>,
     /// Pieces that are not packed yet, and one for the thread that reads.
     open: AtomicUsize,
+}
+
+/// A large file that is being read.
+struct Reading<'a> {
+    large: Arc<Large<'a>>,
+    /// The smallest pieces, all zeros, that come next and are in no list yet.
+    zeros: u64,
 }
 
 struct Piece<'a> {
@@ -75,6 +97,8 @@ struct Worker<'a> {
     run: &'a Run,
     desk: Desk,
     buffer: Vec<u8>,
+    /// Pieces of zeros that are stored, and their sizes.
+    zeros: Vec<(usize, Id)>,
     jobs: Receiver<Job<'a>>,
     pieces: Receiver<Piece<'a>>,
     hand_over: Sender<Piece<'a>>,
@@ -107,6 +131,7 @@ impl<'a> Pool<'a> {
                         run,
                         desk,
                         buffer: Vec::new(),
+                        zeros: Vec::new(),
                         jobs,
                         pieces,
                         hand_over,
@@ -151,7 +176,7 @@ impl<'a> Worker<'a> {
                     self.piece(piece)?;
                 },
                 recv(jobs) -> job => match job {
-                    Ok(job) => self.file(job)?,
+                    Ok(job) => self.job(job)?,
                     Err(_) => return self.rest(),
                 },
             }
@@ -171,26 +196,42 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn file(&mut self, job: Job<'a>) -> Result<()> {
+    fn job(&mut self, job: Job<'a>) -> Result<()> {
+        match job.source {
+            Source::Entry(fd, name) => self.file(job.slot, &fd, &name),
+            Source::Device(device) => {
+                let (device, node) = *device;
+                let is_sparse = device.is_sparse;
+                let large = Large::new(job.slot, node, true);
+                self.large(large, &device.fd.into(), is_sparse, device.size)
+            }
+        }
+    }
+
+    fn file(&mut self, slot: Slot<'a>, fd: &OwnedFd, name: &CStr) -> Result<()> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = openat(&job.fd, &*job.name, flags, Mode::empty());
+        let opened = openat(fd, name, flags, Mode::empty());
         let opened = opened.and_then(|fd| Ok((fstat(&fd)?, fd)));
         let (found, fd) = match opened {
             Ok(opened) => opened,
-            Err(error) => return self.lost(job, error),
+            Err(error) => return self.lost(slot, error),
         };
         // Something else may have taken its name since it was looked at.
-        let mut node = stat::node(job.name.to_bytes(), &found);
+        let mut node = stat::node(name.to_bytes(), &found);
         if node.kind != super::super::tree::Kind::File {
-            return self.lost(job, Errno::NOENT);
+            return self.lost(slot, Errno::NOENT);
         }
         match stat::attributes(fd.as_fd()) {
             Ok(attributes) => node.attributes = attributes,
-            Err(error) => self.run.unreadable.add(&job.path, attributes_unread(error)),
+            Err(error) => self
+                .run
+                .unreadable
+                .add(&slot.path, attributes_unread(error)),
         }
         let mut file = std::fs::File::from(fd);
         if stat::size(&found) >= MIN as u64 {
-            return self.large(job, file, &found, node);
+            let is_sparse = stat::is_sparse(&found);
+            return self.large(Large::new(slot, node, false), &file, is_sparse, u64::MAX);
         }
         self.buffer.clear();
         self.buffer.reserve(node.size as usize + 1);
@@ -200,9 +241,10 @@ impl<'a> Worker<'a> {
             // It has grown since.
             Ok(length) if length as u64 == limit => {
                 if let Err(error) = io::Seek::rewind(&mut file) {
-                    return self.lost(job, errno(&error));
+                    return self.lost(slot, errno(&error));
                 }
-                self.large(job, file, &found, node)
+                let is_sparse = stat::is_sparse(&found);
+                self.large(Large::new(slot, node, false), &file, is_sparse, u64::MAX)
             }
             Ok(length) => {
                 node.size = length as u64;
@@ -211,50 +253,45 @@ impl<'a> Worker<'a> {
                     node.content = vec![id];
                 }
                 self.run.took(node.size);
-                let Job { folder, at, .. } = job;
+                let Slot { folder, at, .. } = slot;
                 folder.bring(self.run, at, Some(node), false, &mut self.desk)
             }
-            Err(error) => self.lost(job, errno(&error)),
+            Err(error) => self.lost(slot, errno(&error)),
         }
     }
 
-    fn lost(&mut self, job: Job<'a>, error: Errno) -> Result<()> {
-        self.run.leave_out(&job.path, error);
-        let Job { folder, at, .. } = job;
+    fn lost(&mut self, slot: Slot<'a>, error: Errno) -> Result<()> {
+        self.run.leave_out(&slot.path, error);
+        let Slot { folder, at, .. } = slot;
         folder.bring(self.run, at, None, false, &mut self.desk)
     }
 
-    /// Reads a large file, and hands its pieces to whoever is free.
-    fn large(&mut self, job: Job<'a>, file: std::fs::File, found: &Stat, node: Node) -> Result<()> {
+    /// Reads a large file up to a limit, and hands its pieces to whoever is free.
+    fn large(
+        &mut self,
+        large: Arc<Large<'a>>,
+        file: &std::fs::File,
+        is_sparse: bool,
+        limit: u64,
+    ) -> Result<()> {
         self.reading.fetch_add(1, Ordering::AcqRel);
-        let large = Arc::new(Large {
-            folder: job.folder,
-            at: job.at,
-            node: Mutex::new(Some(node)),
-            pieces: Mutex::default(),
-            open: AtomicUsize::new(1),
-        });
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
-        let read = self.pieces(&large, &file, stat::is_sparse(found), &mut buffer);
+        let mut reading = Reading { large, zeros: 0 };
+        let read = self.pieces(&mut reading, file, is_sparse, limit, &mut buffer);
         buffer.shrink_to(2 * STEP);
         self.buffer = buffer;
-        let size = match read {
-            Ok(size) => Some(size),
+        let large = reading.large;
+        let closed = match read {
+            Ok(size) => large.end(size).and_then(|()| self.close(&large)),
+            Err(Failure::File(error)) if large.is_device => Err(large.unread(error)),
             Err(Failure::File(error)) => {
-                self.run.unreadable.add(&job.path, error);
-                None
+                self.run.unreadable.add(&large.slot.path, error);
+                *lock(&large.node) = None;
+                self.close(&large)
             }
-            Err(Failure::Repository(error)) => {
-                self.reading.fetch_sub(1, Ordering::AcqRel);
-                return Err(error);
-            }
+            Err(Failure::Repository(error)) => Err(error),
         };
-        match (&mut *lock(&large.node), size) {
-            (Some(node), Some(size)) => node.size = size,
-            (node, _) => *node = None,
-        }
-        let closed = self.close(&large);
         self.reading.fetch_sub(1, Ordering::AcqRel);
         closed
     }
@@ -262,12 +299,14 @@ impl<'a> Worker<'a> {
     /// The bytes that were read.
     fn pieces(
         &mut self,
-        large: &Arc<Large<'a>>,
+        reading: &mut Reading<'a>,
         mut file: &std::fs::File,
         is_sparse: bool,
+        limit: u64,
         buffer: &mut Vec<u8>,
     ) -> Result<u64, Failure> {
-        let mut holes = Holes::new(is_sparse);
+        let mut holes = Holes::new(is_sparse, limit);
+        let mut trail = reading.large.is_device.then(device::Trail::default);
         let (mut at, mut seen, mut is_end) = (0_u64, 0, false);
         while !is_end || !buffer.is_empty() {
             if self.run.stop.is_stopped() {
@@ -276,7 +315,7 @@ impl<'a> Worker<'a> {
             if !is_end && buffer.len() < MAX {
                 match holes.next(file, at)? {
                     Next::Data(length) => {
-                        let wanted = length.min(STEP as u64);
+                        let wanted = length.min(STEP as u64).min(limit - at);
                         let read = (&mut file).take(wanted).read_to_end(buffer)?;
                         at += read as u64;
                         is_end = read == 0;
@@ -284,12 +323,28 @@ impl<'a> Worker<'a> {
                     Next::Hole(length) => {
                         // What was read before it is a piece, whatever its size.
                         if !buffer.is_empty() {
-                            self.hand_over(large, buffer)?;
+                            self.hand_over(reading, buffer)?;
                             buffer.clear();
                             seen = 0;
                         }
-                        at += self.zeros(large, file, at, length)?;
+                        // What is left of it is read.
+                        let count = length / MIN as u64;
+                        self.zeros(reading, count)?;
+                        at += count * MIN as u64;
+                        seek(file, SeekFrom::Start(at))?;
                     }
+                }
+                if let Some(trail) = &mut trail {
+                    trail.drop_up_to(file, at);
+                }
+            }
+            if seen < MIN {
+                let count = zeros::pieces(buffer);
+                if count > 0 {
+                    self.zeros(reading, count as u64)?;
+                    buffer.drain(..count * MIN);
+                    seen = 0;
+                    continue;
                 }
             }
             let cut = match self.run.repository.chunker.cut(buffer, seen) {
@@ -301,38 +356,56 @@ impl<'a> Worker<'a> {
                 }
             };
             if cut > 0 {
-                self.hand_over(large, &buffer[..cut])?;
+                self.hand_over(reading, &buffer[..cut])?;
                 buffer.drain(..cut);
             }
             seen = 0;
         }
+        self.note_zeros(reading, MIN)?;
         Ok(at)
     }
 
-    /// A hole in whole pieces of zeros, which nobody has to read; how long they are together.
-    fn zeros(
-        &mut self,
-        large: &Arc<Large<'a>>,
-        file: &std::fs::File,
-        at: u64,
-        length: u64,
-    ) -> Result<u64, Failure> {
-        static ZEROS: OnceLock<Vec<u8>> = OnceLock::new();
-        let zeros = ZEROS.get_or_init(|| vec![0; MIN]);
-        let count = length / MIN as u64;
-        let saved = self.run.saver.save_data(zeros, &mut self.desk);
-        let id = saved.map_err(Failure::Repository)?;
-        lock(&large.pieces).extend((0..count).map(|_| id));
-        let length = count * MIN as u64;
-        self.run.took(length);
-        // The first is told of when it is stored.
-        self.run.progress.more(length - MIN as u64);
-        seek(file, SeekFrom::Start(at + length))?;
-        Ok(length)
+    /// So many of the smallest pieces are zeros; nobody has to look at them. On a device, which may
+    /// be large and empty, many of them become one.
+    fn zeros(&mut self, reading: &mut Reading<'a>, count: u64) -> Result<(), Failure> {
+        reading.zeros += count;
+        let size = if reading.large.is_device { MAX } else { MIN };
+        self.note_zeros(reading, size)
+    }
+
+    /// Puts zeros into the list, in pieces of a size, as far as they fill one.
+    fn note_zeros(&mut self, reading: &mut Reading<'a>, size: usize) -> Result<(), Failure> {
+        let in_one = (size / MIN) as u64;
+        let count = reading.zeros / in_one;
+        if count == 0 {
+            return Ok(());
+        }
+        reading.zeros %= in_one;
+        let mut told = count * size as u64;
+        self.run.took(told);
+        let known = self.zeros.iter().find(|(known, _)| *known == size);
+        let id = match known {
+            Some((_, id)) => *id,
+            None => {
+                let saved = self.run.saver.save_data(zeros::of(size), &mut self.desk);
+                let id = saved.map_err(Failure::Repository)?;
+                self.zeros.push((size, id));
+                // The first is told of when it is stored.
+                told -= size as u64;
+                id
+            }
+        };
+        self.run.progress.more(told);
+        let mut pieces = lock(&reading.large.pieces);
+        pieces.extend(std::iter::repeat_n(id, count as usize));
+        Ok(())
     }
 
     /// Gives a piece to somebody who is free, or packs it.
-    fn hand_over(&mut self, large: &Arc<Large<'a>>, data: &[u8]) -> Result<(), Failure> {
+    fn hand_over(&mut self, reading: &mut Reading<'a>, data: &[u8]) -> Result<(), Failure> {
+        // Those were before it.
+        self.note_zeros(reading, MIN)?;
+        let large = &reading.large;
         let number = {
             let mut pieces = lock(&large.pieces);
             pieces.push(Id::default());
@@ -383,8 +456,43 @@ impl<'a> Worker<'a> {
             node.content = std::mem::take(&mut *lock(&large.pieces));
             node
         });
-        let folder = &large.folder;
-        folder.bring(self.run, large.at, node, false, &mut self.desk)
+        let Slot { folder, at, .. } = &large.slot;
+        folder.bring(self.run, *at, node, false, &mut self.desk)
+    }
+}
+
+impl<'a> Large<'a> {
+    fn new(slot: Slot<'a>, node: Node, is_device: bool) -> Arc<Self> {
+        Arc::new(Self {
+            slot,
+            is_device,
+            node: Mutex::new(Some(node)),
+            pieces: Mutex::default(),
+            open: AtomicUsize::new(1),
+        })
+    }
+
+    /// All of it was read. The size of a file is what it turned out to be; a device has one.
+    fn end(&self, size: u64) -> Result<()> {
+        let mut node = lock(&self.node);
+        match &mut *node {
+            Some(node) if self.is_device && node.size != size => {
+                Err(self.unread(io::ErrorKind::UnexpectedEof.into()))
+            }
+            Some(node) => {
+                node.size = size;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn unread(&self, source: io::Error) -> Error {
+        Error::File {
+            action: "read",
+            path: String::from_utf8_lossy(&self.slot.path).into_owned(),
+            source,
+        }
     }
 }
 
@@ -407,59 +515,5 @@ impl From<io::Error> for Failure {
 impl From<Errno> for Failure {
     fn from(error: Errno) -> Self {
         Self::File(error.into())
-    }
-}
-
-/// What comes next in a file.
-enum Next {
-    Data(u64),
-    Hole(u64),
-}
-
-/// Where a sparse file has data.
-struct Holes {
-    is_sparse: bool,
-    /// Data is known up to here.
-    data_to: u64,
-}
-
-impl Holes {
-    fn new(is_sparse: bool) -> Self {
-        let data_to = if is_sparse { 0 } else { u64::MAX };
-        Self { is_sparse, data_to }
-    }
-
-    /// Leaves the file's position at `at`.
-    fn next(&mut self, file: &std::fs::File, at: u64) -> Result<Next, Failure> {
-        if at < self.data_to {
-            return Ok(Next::Data(self.data_to - at));
-        }
-        let end = file.metadata()?.len();
-        if at >= end {
-            seek(file, SeekFrom::Start(at))?;
-            return Ok(Next::Data(STEP as u64));
-        }
-        let data = match seek(file, SeekFrom::Data(at)) {
-            Ok(data) => data,
-            // No more data: a hole up to the end.
-            Err(Errno::NXIO) => end,
-            Err(_) => {
-                // A file system that does not know.
-                self.is_sparse = false;
-                self.data_to = u64::MAX;
-                seek(file, SeekFrom::Start(at))?;
-                return Ok(Next::Data(u64::MAX));
-            }
-        };
-        let hole = data.min(end).saturating_sub(at);
-        if hole >= MIN as u64 {
-            return Ok(Next::Hole(hole));
-        }
-        // A small hole is read with what follows it.
-        self.data_to = seek(file, SeekFrom::Hole(data.min(end - 1)))
-            .unwrap_or(end)
-            .max(at + 1);
-        seek(file, SeekFrom::Start(at))?;
-        Ok(Next::Data(self.data_to - at))
     }
 }

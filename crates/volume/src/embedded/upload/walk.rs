@@ -20,7 +20,7 @@ use super::{
         tree::{Kind, Node},
     },
     Run,
-    file::{Job, Pool},
+    file::{Job, Pool, Slot, Source},
     folder::{Above, Folder, Root},
     stat,
 };
@@ -196,11 +196,12 @@ impl<'a, 'pool> Walker<'a, 'pool> {
         };
         count.fetch_add(1, Ordering::Relaxed);
         self.pool.send(Job {
-            folder: Arc::clone(&level.folder),
-            at: level.folder.expect(),
-            fd: Arc::clone(&level.fd),
-            name: name.to_owned(),
-            path: path.into(),
+            slot: Slot {
+                folder: Arc::clone(&level.folder),
+                at: level.folder.expect(),
+                path: path.into(),
+            },
+            source: Source::Entry(Arc::clone(&level.fd), name.to_owned()),
         });
     }
 

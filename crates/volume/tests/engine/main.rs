@@ -2,6 +2,8 @@
 //! real restic makes of it is in the scenarios.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+mod device;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -85,7 +87,7 @@ impl Bed {
             path: "/host_pods/uid/volumes/kubernetes.io~csi/pv/mount".to_owned(),
             tags: vec!["backup=b".to_owned()],
             parent: parent.map(str::to_owned),
-            parallel: None,
+            ..Default::default()
         }
     }
 
@@ -357,6 +359,22 @@ async fn what_is_known_is_not_stored_again() {
     let mut expected = picture(&source);
     expected.remove(Path::new("socket"));
     assert_eq!(picture(&bed.target()), expected);
+}
+
+#[tokio::test]
+async fn zeros_are_the_same_pieces_whether_they_are_holes_or_not() {
+    let bed = Bed::new();
+    let size = 9 << 20;
+    let file = fs::File::create(bed.source().join("file")).unwrap();
+    file.set_len(size).unwrap();
+    let repository = bed.create().await;
+    let holes = put(&repository, &bed.upload(None)).await.unwrap();
+    file.write_all_at(&vec![0; size as usize], 0).unwrap();
+    let zeros = put(&repository, &bed.upload(None)).await.unwrap();
+    assert_eq!((holes.bytes, zeros.bytes), (size, size));
+    // The tree is new, since the file has another time.
+    assert!(holes.added >= 512 << 10 && holes.added < 520 << 10);
+    assert!(zeros.added < 8 << 10, "{} added", zeros.added);
 }
 
 #[tokio::test]
