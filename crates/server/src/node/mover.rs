@@ -12,7 +12,7 @@ use bowline_api::{
     v2alpha1::{DataDownload, DataUpload},
 };
 use bowline_engine::movement::Mover;
-use bowline_volume::{Download, Downloaded, Engine, Progress, Upload, Uploaded};
+use bowline_volume::{Download, Downloaded, Engine, Mode, Progress, Upload, Uploaded};
 use clap::Args;
 use kube::{Client, ResourceExt, runtime::wait::await_condition};
 use serde::{Deserialize, Serialize};
@@ -119,12 +119,6 @@ impl Verdict {
         }
         serde_json::to_string(&verdict).unwrap_or_default()
     }
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Mode {
-    Folder,
-    Device,
 }
 
 /// What a mover moves.
@@ -310,7 +304,7 @@ impl Moved for DataUpload {
                 self.spec.data_mover_config.as_ref(),
                 uploader_setting::PARALLEL_FILES_UPLOAD,
             ),
-            // MODE
+            mode: mover.mode,
         };
         let engine = mover.engine(self, cancel).await?;
         let uploaded = engine.upload(&upload, progress, cancel).await?;
@@ -395,7 +389,7 @@ impl Moved for DataDownload {
             sparse: sparse.is_some_and(|value| value == "true"),
             delete_extra: false,
             parallel: work::count(settings, uploader_setting::PARALLEL_FILES_DOWNLOAD),
-            // MODE
+            mode: mover.mode,
         };
         let engine = mover.engine(self, cancel).await?;
         let downloaded = engine.download(&download, progress, cancel).await?;
