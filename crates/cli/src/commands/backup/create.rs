@@ -23,7 +23,7 @@ use crate::{
     },
     output::{
         self, TableArgs,
-        describe::{plugins::PluginVolume, pods::PodVolume},
+        describe::{live::Live, plugins::PluginVolume, pods::PodVolume},
         pace::Transfer,
     },
     wait::{self, Step, Volume, Work, count},

@@ -20,7 +20,7 @@ use crate::{
     },
     output::{
         self, TableArgs,
-        describe::{plugins::PluginVolume, pods::PodVolume},
+        describe::{live::Live, plugins::PluginVolume, pods::PodVolume},
         pace::Transfer,
         time::Clock,
     },

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::facts::{Facts, VolumeStep, Volumes};
 use crate::output::{
     describe::{
-        self, Describer, plugins,
+        self, Describer, live,
         pods::{self, Phases, PodVolume},
     },
     volumes::Volume,
@@ -41,7 +41,7 @@ pub(super) fn text(d: &mut Describer<'_>, facts: &Facts) {
     if !facts.plugin_volumes.is_empty() {
         d.blank();
         let heading = "Volume Plugin Backups";
-        plugins::text(d, 1, heading, &facts.plugin_volumes, facts.details);
+        live::text(d, 1, heading, &facts.plugin_volumes, facts.details);
     }
 }
 
@@ -188,8 +188,7 @@ fn pods(d: &mut Describer<'_>, volumes: &[PodVolume], details: bool) {
 pub(super) fn structured(facts: &Facts, now: Timestamp) -> Value {
     let mut value = structured_volumes(facts, now);
     if !facts.plugin_volumes.is_empty() {
-        value["volumePluginBackups"] =
-            plugins::structured(&facts.plugin_volumes, facts.details, now);
+        value["volumePluginBackups"] = live::structured(&facts.plugin_volumes, facts.details, now);
     }
     let all = of(facts);
     if facts.details && !all.is_empty() {
