@@ -3,6 +3,7 @@
 
 pub(crate) mod format;
 pub(crate) mod live;
+pub(crate) mod movements;
 pub(crate) mod operations;
 pub(crate) mod plugins;
 pub(crate) mod pods;
