@@ -1,7 +1,7 @@
-//! What became of the volumes of a backup: snapshots from the bucket's file, pod volumes from the
+//! What became of the volumes of a backup: snapshots from the bucket's file, copies that go on from the
 //! cluster, where they are live.
 
-use bowline_api::{files::BackupVolumeInfo, names::DATA_MOVER};
+use bowline_api::files::BackupVolumeInfo;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -9,6 +9,7 @@ use super::facts::{Facts, VolumeStep, Volumes};
 use crate::output::{
     describe::{
         self, Describer, live,
+        movements::mover,
         pods::{self, Phases, PodVolume},
     },
     volumes::Volume,
@@ -42,6 +43,10 @@ pub(super) fn text(d: &mut Describer<'_>, facts: &Facts) {
         d.blank();
         let heading = "Volume Plugin Backups";
         live::text(d, 1, heading, &facts.plugin_volumes, facts.details);
+    }
+    if !facts.movements.is_empty() {
+        d.blank();
+        live::text(d, 1, "Data Uploads", &facts.movements, facts.details);
     }
 }
 
@@ -155,20 +160,13 @@ fn movement_facts(info: &BackupVolumeInfo) -> Option<Vec<(&'static str, String)>
     let incremental = movement.incremental_size.filter(|size| *size > 0);
     let mut facts = vec![
         ("Operation ID", movement.operation_id),
-        ("Data Mover", mover(movement.data_mover)),
+        ("Data Mover", mover(Some(&movement.data_mover))),
         ("Uploader Type", movement.uploader_type),
         ("Moved data Size (bytes)", movement.size.to_string()),
     ];
     facts.extend(incremental.map(|size| ("Incremental data Size (bytes)", size.to_string())));
     facts.push(("Result", result(info)));
     Some(facts)
-}
-
-fn mover(name: String) -> String {
-    match name.is_empty() {
-        true => DATA_MOVER.to_owned(),
-        false => name,
-    }
 }
 
 fn pods(d: &mut Describer<'_>, volumes: &[PodVolume], details: bool) {
@@ -189,6 +187,9 @@ pub(super) fn structured(facts: &Facts, now: Timestamp) -> Value {
     let mut value = structured_volumes(facts, now);
     if !facts.plugin_volumes.is_empty() {
         value["volumePluginBackups"] = live::structured(&facts.plugin_volumes, facts.details, now);
+    }
+    if !facts.movements.is_empty() {
+        value["dataUploads"] = live::structured(&facts.movements, facts.details, now);
     }
     let all = of(facts);
     if facts.details && !all.is_empty() {
@@ -293,7 +294,7 @@ fn structured_movement(info: &BackupVolumeInfo) -> Value {
     let incremental = movement.incremental_size.unwrap_or_default();
     let mut value = json!({
         "operationID": movement.operation_id,
-        "dataMover": mover(movement.data_mover),
+        "dataMover": mover(Some(&movement.data_mover)),
         "uploaderType": movement.uploader_type,
         "result": result(info),
     });

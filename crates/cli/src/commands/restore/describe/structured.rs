@@ -116,6 +116,10 @@ fn structured_status(facts: &Facts, status: &RestoreStatus, clock: &Clock) -> Va
         value["restoreVolumes"]["volumePluginRestores"] =
             live::structured(&facts.plugin_volumes, facts.details, clock.now);
     }
+    if !facts.movements.is_empty() {
+        value["restoreVolumes"]["dataDownloads"] =
+            live::structured(&facts.movements, facts.details, clock.now);
+    }
     if let Some(all) = volumes::structured_all(facts) {
         value["restoreVolumes"]["allVolumes"] = all;
     }

@@ -42,6 +42,11 @@ pub(super) fn describe(facts: &Facts, colour: Colour, clock: &Clock) -> String {
         let heading = "Volume Plugin Restores";
         live::text(&mut d, 0, heading, &facts.plugin_volumes, facts.details);
     }
+    if !facts.movements.is_empty() {
+        d.blank();
+        let heading = "Data Downloads";
+        live::text(&mut d, 0, heading, &facts.movements, facts.details);
+    }
     volumes::text(&mut d, facts);
     d.blank();
     settings(&mut d, &restore.spec);
