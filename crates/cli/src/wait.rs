@@ -37,6 +37,8 @@ pub(crate) trait Work: Kind + Send + 'static {
     type Volume: Volume;
     /// What plugins do with snapshots for it.
     type PluginVolume: Volume;
+    /// The movements of snapshots' data for it.
+    type Movement: Volume;
 
     /// How far it is.
     fn step(&self) -> Step;
@@ -147,10 +149,11 @@ pub(crate) async fn until_over<K: Work>(
     out: &mut dyn Write,
 ) -> anyhow::Result<K> {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let volumes = stream::select(
-        changes::<K, K::Volume>(&api, name),
-        changes::<K, K::PluginVolume>(&api, name),
-    );
+    let volumes = stream::select_all([
+        changes::<K, K::Volume>(&api, name).boxed(),
+        changes::<K, K::PluginVolume>(&api, name).boxed(),
+        changes::<K, K::Movement>(&api, name).boxed(),
+    ]);
     let events = watcher::watcher(api, config).default_backoff();
     let news = stream::select(events.map(News::Work), volumes.map(News::Volume));
     pin_mut!(news);

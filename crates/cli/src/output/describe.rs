@@ -2,6 +2,8 @@
 //! colour is wanted; and what descriptions of backups and of restores have in common.
 
 pub(crate) mod format;
+pub(crate) mod live;
+pub(crate) mod movements;
 pub(crate) mod operations;
 pub(crate) mod plugins;
 pub(crate) mod pods;

@@ -4,6 +4,7 @@ use std::{fmt, iter::Sum, time::Duration};
 
 use indicatif::{HumanBytes, HumanDuration};
 use jiff::Timestamp;
+use serde::{Serialize, Serializer, ser::SerializeMap};
 
 /// Bytes of a copy, or of several together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -40,6 +41,35 @@ impl Pace {
         let rest = self.total.checked_sub(self.done)?;
         let rate = self.rate.filter(|rate| *rate > 0.0)?;
         Duration::try_from_secs_f64(rest as f64 / rate).ok()
+    }
+
+    /// `33.33% (100.00 MiB of 300.00 MiB, 10.00 MiB/s, 20s left)`; nothing if there is nothing to
+    /// tell.
+    pub(crate) fn words(&self) -> Option<String> {
+        match (self.percentage(), self.done) {
+            (Some(percentage), _) => Some(format!("{percentage:.2}% ({self})")),
+            (None, 0) => None,
+            (None, _) => Some(self.to_string()),
+        }
+    }
+}
+
+/// For programs: plain numbers, those that can be told.
+impl Serialize for Pace {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("bytesDone", &self.done)?;
+        map.serialize_entry("totalBytes", &self.total)?;
+        if let Some(percentage) = self.percentage() {
+            map.serialize_entry("percentage", &((percentage * 100.0).round() / 100.0))?;
+        }
+        if let Some(rate) = self.rate {
+            map.serialize_entry("bytesPerSecond", &(rate as u64))?;
+        }
+        if let Some(left) = self.left() {
+            map.serialize_entry("secondsLeft", &left.as_secs())?;
+        }
+        map.end()
     }
 }
 

@@ -2,6 +2,7 @@
 //! a part of a description, an object for programs.
 
 mod backup;
+mod moved;
 mod print;
 mod restore;
 
@@ -11,8 +12,11 @@ use std::{cmp::Reverse, fmt};
 
 use bowline_api::{Time, files::VolumeResult, v1::DataPathPhase};
 use indicatif::HumanBytes;
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
+
+use super::pace::{Pace, State, Transfer};
 
 /// How a volume's data was kept or came back, in the order of headings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -137,12 +141,18 @@ pub(crate) struct Volume {
     /// Bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes: Option<i64>,
+    /// Bytes that were new to the repository.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) incremental_bytes: Option<i64>,
     /// How long it took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<i64>,
     /// The driver of a CSI snapshot, or the type of a native one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) driver: Option<String>,
+    /// Who moved the data of a CSI snapshot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mover: Option<String>,
     /// The format of the repository.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) uploader: Option<String>,
@@ -152,6 +162,9 @@ pub(crate) struct Volume {
     /// Why there is no data, or what went wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
+    /// How far the copy is, while it goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) progress: Option<Progress>,
     /// All that the file or the cluster says.
     pub(crate) info: Value,
 }
@@ -176,11 +189,14 @@ impl Volume {
             result: Outcome::Unknown,
             good: false,
             bytes: None,
+            incremental_bytes: None,
             seconds: None,
             driver: None,
+            mover: None,
             uploader: None,
             snapshot_handle: None,
             reason: None,
+            progress: None,
             info,
         }
     }
@@ -199,14 +215,59 @@ impl Volume {
         self.reason = reason.filter(|reason| !reason.is_empty());
     }
 
-    /// Whoever has the data: driver, type or uploader.
-    fn by(&self) -> Option<&str> {
-        self.driver.as_deref().or(self.uploader.as_deref())
+    /// The cluster knows more of it: how far it is, or how it ended.
+    pub(crate) fn learn(&mut self, live: &Self) {
+        let reason = match live.good {
+            true => live.reason.clone(),
+            false => live.reason.clone().or_else(|| self.reason.clone()),
+        };
+        self.ends(live.result, reason);
+        self.progress.clone_from(&live.progress);
+        self.bytes = live.bytes.or(self.bytes);
+        self.incremental_bytes = live.incremental_bytes.or(self.incremental_bytes);
+        self.seconds = live.seconds.or(self.seconds);
+        if live.snapshot_handle.is_some() {
+            self.snapshot_handle.clone_from(&live.snapshot_handle);
+        }
+    }
+
+    /// Whoever has the data: driver, type, uploader, or `<mover>/<uploader>`.
+    fn by(&self) -> Option<String> {
+        match (self.method, &self.mover, &self.uploader) {
+            (Method::DataMovement, Some(mover), Some(uploader)) => {
+                Some(format!("{mover}/{uploader}"))
+            }
+            (Method::DataMovement, Some(mover), None) => Some(mover.clone()),
+            _ => self.driver.clone().or_else(|| self.uploader.clone()),
+        }
     }
 
     fn size(&self) -> Option<String> {
-        let bytes = u64::try_from(self.bytes?).ok()?;
-        Some(HumanBytes(bytes).to_string())
+        human(self.bytes)
+    }
+
+    /// `300.00 MiB (12.00 MiB new)`.
+    fn sizes(&self) -> Option<String> {
+        let size = self.size()?;
+        Some(match self.incremental() {
+            Some(new) => format!("{size} ({new} new)"),
+            None => size,
+        })
+    }
+
+    fn incremental(&self) -> Option<String> {
+        human(self.incremental_bytes.filter(|bytes| *bytes > 0))
+    }
+
+    /// How far it is, why there is no data, or what went wrong.
+    fn remark(&self) -> String {
+        let progress = self.progress.as_ref().map(ToString::to_string);
+        let reason = self
+            .reason
+            .as_ref()
+            .and_then(|reason| reason.lines().next());
+        let words = [progress, reason.map(str::to_owned)];
+        words.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
     fn time(&self) -> Option<String> {
@@ -217,6 +278,55 @@ impl Volume {
             _ => format!("{}h{}m", seconds / 3600, seconds % 3600 / 60),
         })
     }
+}
+
+fn human(bytes: Option<i64>) -> Option<String> {
+    let bytes = u64::try_from(bytes?).ok()?;
+    Some(HumanBytes(bytes).to_string())
+}
+
+/// How far a copy is that goes on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Progress {
+    /// Where it stands.
+    phase: String,
+    /// The node that does it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    #[serde(flatten)]
+    pace: Pace,
+}
+
+impl Progress {
+    /// Nothing if it is over.
+    fn of(phase: &str, node: Option<&str>, transfer: &Transfer, now: Timestamp) -> Option<Self> {
+        (transfer.state != State::Over).then(|| Self {
+            phase: phase.to_owned(),
+            node: some(node),
+            pace: transfer.pace(now),
+        })
+    }
+}
+
+/// `InProgress on n1: 33.33% (100.00 MiB of 300.00 MiB, 10.00 MiB/s, 20s left)`.
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.phase)?;
+        if let Some(node) = &self.node {
+            write!(f, " on {node}")?;
+        }
+        match self.pace.words() {
+            Some(words) => write!(f, ": {words}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A copy that is an object of the cluster.
+pub(crate) trait Copied {
+    /// Its volume, as it is now.
+    fn volume(&self, now: Timestamp) -> Volume;
 }
 
 /// What a volume is called.
@@ -308,7 +418,9 @@ pub(crate) fn facts(volume: &Volume) -> Vec<(&'static str, String)> {
         ),
         ("Snapshot", volume.snapshot_handle.clone()),
         ("Size", volume.size()),
+        ("Incremental Size", volume.incremental()),
         ("Driver", volume.driver.clone()),
+        ("Data Mover", volume.mover.clone()),
         ("Uploader", volume.uploader.clone()),
         ("Duration", volume.time()),
         ("Result", Some(volume.result.to_string())),

@@ -148,7 +148,9 @@ fn style(total: u64) -> ProgressStyle {
         _ => "{spinner} {msg} [{wide_bar}] {pos}/{len} items {percent}% {pace}",
     };
     let pace = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
-        if state.pos() > 0 {
+        // When all items are done, volumes may still be on their way.
+        let is_done = state.len().is_some_and(|total| state.pos() >= total);
+        if state.pos() > 0 && !is_done {
             let left = HumanDuration(state.eta());
             let _ = write!(text, "{:.0}/s {left:#} left", state.per_sec());
         }

@@ -538,7 +538,7 @@ async fn snapshots_that_plugins_upload_are_described() {
         bed.server.load(&upload).unwrap();
     }
     let summary = "\n  Volume Plugin Backups (specify --details for more information):\n    \
-                   In Progress:  2 [1.00 KiB of 4.00 KiB]\n";
+                   In Progress:  2 (25.00%) [1.00 KiB of 4.00 KiB]\n";
     let now = bed.run(&["backup", "describe", "basic"]).await.well();
     assert_eq!(now.replace(summary, ""), before);
     assert!(now.contains(summary), "{now}");

@@ -11,6 +11,7 @@ mod client;
 mod golden;
 mod install;
 mod location;
+mod movements;
 mod plugin;
 mod repo;
 mod restore;

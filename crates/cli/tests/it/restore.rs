@@ -575,7 +575,7 @@ async fn snapshots_that_plugins_bring_back_are_described() {
         bed.server.load(&object).unwrap();
     }
     let summary = "\nVolume Plugin Restores (specify --details for more information):\n  \
-                   Completed:    1\n  In Progress:  1 [50 B of 100 B]\n\nCSI";
+                   Completed:    1\n  In Progress:  1 (50.00%) [50 B of 100 B]\n\nCSI";
     let short = bed.run(&["restore", "describe", "mapped"]).await.well();
     assert!(short.contains(summary), "{short}");
     let details = "\nVolume Plugin Restores:\n  snap-x:\n    Plugin:       acme.io/disk\n    \

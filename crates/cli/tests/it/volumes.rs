@@ -59,13 +59,13 @@ async fn a_backup_s_volumes_are_one_table_and_the_code_says_whether_all_are_safe
     let ran = bed.run(&["backup", "volumes", "rich"]).await;
     assert_eq!((ran.err.as_str(), ran.code), ("", 1), "{}", ran.out);
     let expected = "\
-NAME         VOLUME       METHOD           RESULT      SIZE       TIME   DRIVER            SNAPSHOT    REASON
-shop/csi-a   pv-csi-a     CSISnapshot      succeeded   1.00 GiB   -      ebs.csi.aws.com   csi-1
-shop/csi-b   pv-csi-b     DataMovement     succeeded   4.00 KiB   -      ebs.csi.aws.com   k123
-shop/csi-c   pv-csi-c     DataMovement     pending     -          -      kopia             -
-shop/data    pv-native    NativeSnapshot   succeeded   -          -      gp3               snap-0123
-shop/logs    pv-native2   NativeSnapshot   failed      -          -      gp2               -           it is Failed, see the backup's log
-shop/skip    pv-skip      None             no data     -          -      -                 -           policy
+NAME         VOLUME       METHOD           RESULT      SIZE                   TIME   DRIVER            SNAPSHOT    REASON
+shop/csi-a   pv-csi-a     CSISnapshot      succeeded   1.00 GiB               -      ebs.csi.aws.com   csi-1
+shop/csi-b   pv-csi-b     DataMovement     succeeded   4.00 KiB (512 B new)   -      velero/kopia      k123
+shop/csi-c   pv-csi-c     DataMovement     pending     -                      -      other/kopia       -
+shop/data    pv-native    NativeSnapshot   succeeded   -                      -      gp3               snap-0123
+shop/logs    pv-native2   NativeSnapshot   failed      -                      -      gp2               -           it is Failed, see the backup's log
+shop/skip    pv-skip      None             no data     -                      -      -                 -           policy
 ";
     assert_eq!(ran.out, expected);
 
@@ -74,7 +74,7 @@ shop/skip    pv-skip      None             no data     -          -      -      
     assert_eq!(names(&ran), ["ledger/book:pages"]);
     assert!(
         ran.out
-            .contains("PodVolume   succeeded   2.93 KiB   2s     kopia"),
+            .contains("PodVolume   succeeded   2.93 KiB (2.93 KiB new)   2s     kopia"),
         "{}",
         ran.out
     );
@@ -198,7 +198,7 @@ async fn a_restore_s_volumes_are_told_with_their_old_names() {
 async fn a_restore_without_the_file_says_so_and_tells_what_is_known() {
     let bed = bed().await;
     let caveat = "restore \"old\" has no volume info: an old version made it, or its log says why; only \
-                  pod volumes are known\n";
+                  copies that are still in the cluster are known\n";
     let ran = bed.run(&["restore", "volumes", "old"]).await;
     assert_eq!(
         (ran.out.as_str(), ran.err.as_str(), ran.code),

@@ -7,6 +7,7 @@ use bowline_api::{
     StringMap, VeleroResource,
     names::label,
     v1::{Backup, BackupPhase, PodVolumeBackup, Schedule, VolumePluginBackup},
+    v2alpha1::DataUpload,
 };
 use jiff::{Timestamp, tz::TimeZone};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -23,7 +24,7 @@ use crate::{
     },
     output::{
         self, TableArgs,
-        describe::{plugins::PluginVolume, pods::PodVolume},
+        describe::{live::Live, movements::Movement, plugins::PluginVolume, pods::PodVolume},
         pace::Transfer,
     },
     wait::{self, Step, Volume, Work, count},
@@ -130,9 +131,18 @@ impl Volume for VolumePluginBackup {
     }
 }
 
+impl Volume for DataUpload {
+    const OF: &'static str = label::BACKUP_NAME;
+
+    fn transfer(&self) -> Transfer {
+        Movement::from(self).transfer()
+    }
+}
+
 impl Work for Backup {
     type Volume = PodVolumeBackup;
     type PluginVolume = VolumePluginBackup;
+    type Movement = DataUpload;
 
     fn step(&self) -> Step {
         let status = self.status.clone().unwrap_or_default();

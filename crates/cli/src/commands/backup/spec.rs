@@ -75,7 +75,8 @@ pub(crate) struct SpecArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     snapshot_volumes: Option<OptionalBool>,
 
-    /// Whether to move the data of snapshots into the bucket
+    /// Whether to move the data of CSI snapshots into the bucket; needs node agents and the server's
+    /// feature EnableCSI; without it, the server's default
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     snapshot_move_data: Option<OptionalBool>,
 
@@ -87,7 +88,8 @@ pub(crate) struct SpecArgs {
     #[arg(long, value_name = "NAME")]
     resource_policies_configmap: Option<String>,
 
-    /// Who moves snapshot data; without it or with `velero`, the built-in mover
+    /// Who moves the data of snapshots; without it, or with `velero` or `bowline`, the built-in mover,
+    /// whose DataUploads say `bowline`
     #[arg(long, value_name = "NAME")]
     data_mover: Option<String>,
 

@@ -1,20 +1,18 @@
 //! `bowline backup volumes`: what became of each volume of a backup, one row each.
 
+mod live;
+
 use std::{io::Write, process::ExitCode};
 
 use anyhow::bail;
-use bowline_api::{
-    names::{label, label_value},
-    v1::{Backup, BackupPhase, PodVolumeBackup},
-};
-use kube::{Api, ResourceExt};
+use bowline_api::v1::{Backup, BackupPhase};
+use kube::Api;
 
 use super::describe::facts::{self, VolumeStep};
 use crate::{
     cluster::{Plain, is_not_found},
     context::Context,
     output::volumes::{Source, Volume, VolumesArgs, print},
-    select::labelled,
 };
 
 pub(crate) async fn run(
@@ -42,11 +40,12 @@ pub(crate) async fn run(
     };
     let mut volumes: Vec<Volume> = found.all.iter().map(Volume::from).collect();
     let mut caveat = None;
-    if found.is_legacy {
-        let of = format!("{}={}", label::BACKUP_NAME, label_value(&backup.name_any()));
-        let copies = labelled::<PodVolumeBackup>(ctx, &client, &of, "PodVolumeBackups").await;
-        volumes.extend(copies.iter().map(Volume::from));
-        caveat = Some(why_incomplete(name, &backup));
+    match found.is_legacy {
+        true => {
+            volumes.extend(live::copies(ctx, &client, &backup).await);
+            caveat = Some(why_incomplete(name, &backup));
+        }
+        false => live::settle(ctx, &client, &backup, &mut volumes).await,
     }
     let source = Source {
         kind: "backup",
@@ -65,8 +64,8 @@ fn why_incomplete(name: &str, backup: &Backup) -> String {
              data are not known"
         ),
         None => format!(
-            "backup \"{name}\" is not over: its volume info is written at its end, and only copies \
-             that were begun are known"
+            "backup \"{name}\" is not over: its volume info is not written yet, and only copies that \
+             were begun are known"
         ),
     }
 }

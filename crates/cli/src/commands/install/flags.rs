@@ -156,7 +156,8 @@ pub(super) struct ServerArgs {
     /// The format of volume data: restic; kopia is accepted, and new data is written as restic's
     #[arg(long, value_name = "TYPE")]
     pub(super) uploader_type: Option<String>,
-    /// Move the data of snapshots into the bucket unless told otherwise
+    /// Move the data of CSI snapshots into the bucket unless told otherwise; needs `--use-node-agent`
+    /// and `--features EnableCSI`
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", hide_default_value = true, value_parser = flags::truth,
           action = clap::ArgAction::Set)]

@@ -6,6 +6,7 @@ use anyhow::{bail, ensure};
 use bowline_api::{
     names::{annotation, label},
     v1::{Backup, BackupPhase, PodVolumeRestore, Restore, RestorePhase, VolumePluginRestore},
+    v2alpha1::DataDownload,
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
 
@@ -20,7 +21,7 @@ use crate::{
     },
     output::{
         self, TableArgs,
-        describe::{plugins::PluginVolume, pods::PodVolume},
+        describe::{live::Live, movements::Movement, plugins::PluginVolume, pods::PodVolume},
         pace::Transfer,
         time::Clock,
     },
@@ -211,9 +212,18 @@ impl Volume for VolumePluginRestore {
     }
 }
 
+impl Volume for DataDownload {
+    const OF: &'static str = label::RESTORE_NAME;
+
+    fn transfer(&self) -> Transfer {
+        Movement::from(self).transfer()
+    }
+}
+
 impl Work for Restore {
     type Volume = PodVolumeRestore;
     type PluginVolume = VolumePluginRestore;
+    type Movement = DataDownload;
 
     fn step(&self) -> Step {
         let status = self.status.clone().unwrap_or_default();

@@ -7,10 +7,9 @@ use std::{io::Write, process::ExitCode};
 use anyhow::bail;
 use bowline_api::{
     files::RestoreVolumeInfo,
-    names::{label, label_value},
-    v1::{DownloadTargetKind, PodVolumeRestore, Restore, RestorePhase},
+    v1::{DownloadTargetKind, Restore, RestorePhase},
 };
-use kube::{Api, ResourceExt};
+use kube::Api;
 
 use super::{describe::files, phase};
 use crate::{
@@ -18,7 +17,6 @@ use crate::{
     context::Context,
     download::file::File,
     output::volumes::{Source, Volume, VolumesArgs, print},
-    select::labelled,
 };
 
 pub(crate) async fn run(
@@ -49,13 +47,7 @@ pub(crate) async fn run(
         File::Failed(why) => bail!("get restore volume info: {why}"),
         File::Unreadable(why) => bail!("read restore volume info: {why}"),
         File::Missing => {
-            let of = format!(
-                "{}={}",
-                label::RESTORE_NAME,
-                label_value(&restore.name_any())
-            );
-            let copies = labelled::<PodVolumeRestore>(ctx, &client, &of, "PodVolumeRestores").await;
-            let volumes = copies.iter().map(Volume::from).collect();
+            let volumes = live::copies(ctx, &client, &restore).await;
             (volumes, Some(why_incomplete(name, &restore)))
         }
     };
@@ -73,11 +65,11 @@ fn why_incomplete(name: &str, restore: &Restore) -> String {
     match ended {
         Some(_) => format!(
             "restore \"{name}\" has no volume info: an old version made it, or its log says why; only \
-             pod volumes are known"
+             copies that are still in the cluster are known"
         ),
         None => format!(
-            "restore \"{name}\" is not over: its volume info is written at its end, and only pod \
-             volumes are known"
+            "restore \"{name}\" is not over: its volume info is not written yet, and only copies that \
+             were begun are known"
         ),
     }
 }

@@ -1,18 +1,14 @@
-//! Volumes whose snapshots a plugin uploads or brings back: they are objects of the cluster, and so
-//! they are live. Velero has no such thing.
+//! Volumes whose snapshots a plugin uploads or brings back. Velero has no such thing.
 
 use bowline_api::{
     StringMap,
     v1::{VolumeOperationProgress, VolumePluginBackup, VolumePluginPhase, VolumePluginRestore},
 };
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::Describer;
-use crate::output::pace::{Pace, State, Transfer};
-
-/// The phases, in the order of their headings.
-const PHASES: &[&str] = &["Completed", "Failed", "In Progress", "New"];
+use super::live::Live;
+use crate::output::pace::{State, Transfer};
 
 /// What a plugin does with one snapshot.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,7 +61,7 @@ impl From<&VolumePluginRestore> for PluginVolume {
     }
 }
 
-impl PluginVolume {
+impl Live for PluginVolume {
     /// The volume, or while that is not known the snapshot.
     fn label(&self) -> &str {
         match self.volume.as_str() {
@@ -74,7 +70,10 @@ impl PluginVolume {
         }
     }
 
-    /// Where it stands, as a word.
+    fn name(&self) -> &str {
+        &self.snapshot
+    }
+
     fn phase(&self) -> &str {
         match &self.phase {
             Some(phase) if !phase.as_str().is_empty() => phase.as_str(),
@@ -82,152 +81,45 @@ impl PluginVolume {
         }
     }
 
-    fn state(&self) -> State {
-        match &self.phase {
-            Some(VolumePluginPhase::InProgress) => State::Moving,
-            Some(VolumePluginPhase::Completed | VolumePluginPhase::Failed) => State::Over,
-            _ => State::Waiting,
-        }
+    fn message(&self) -> &str {
+        &self.message
     }
 
-    /// How far it is, for a display.
-    pub(crate) fn transfer(&self) -> Transfer {
+    fn transfer(&self) -> Transfer {
         Transfer {
             label: self.label().to_owned(),
-            state: self.state(),
+            state: match &self.phase {
+                Some(VolumePluginPhase::InProgress) => State::Moving,
+                Some(VolumePluginPhase::Completed | VolumePluginPhase::Failed) => State::Over,
+                _ => State::Waiting,
+            },
             done: self.progress.bytes_done.unwrap_or_default(),
             total: self.progress.total_bytes.unwrap_or_default(),
             since: self.started,
         }
     }
 
-    fn pace(&self, now: Timestamp) -> Pace {
-        self.transfer().pace(now)
+    fn facts(&self) -> Vec<(&str, &str)> {
+        vec![("Plugin", &self.plugin), ("Snapshot ID", &self.snapshot)]
     }
 
-    /// `33.33% (100.00 MiB of 300.00 MiB, 10.00 MiB/s, 20s left)`; nothing if there is nothing to
-    /// tell.
-    fn progress(&self, now: Timestamp) -> Option<String> {
-        let pace = self.pace(now);
-        match (pace.percentage(), pace.done) {
-            (Some(percentage), _) => Some(format!("{percentage:.2}% ({pace})")),
-            (None, 0) => None,
-            (None, _) => Some(pace.to_string()),
+    fn words(&self) -> Vec<(&str, &str)> {
+        let words = self.words.iter();
+        words
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .collect()
+    }
+
+    fn keys(&self) -> Map<String, Value> {
+        let mut keys = Map::from_iter([
+            ("volume".to_owned(), json!(self.volume)),
+            ("plugin".to_owned(), json!(self.plugin)),
+            ("snapshotID".to_owned(), json!(self.snapshot)),
+        ]);
+        if !self.words.is_empty() {
+            keys.insert("pluginSpecific".to_owned(), json!(self.words));
         }
-    }
-}
-
-/// For people, under a heading so many levels deep: how many in each phase, or with details all
-/// about each.
-pub(crate) fn text(
-    d: &mut Describer<'_>,
-    depth: usize,
-    heading: &str,
-    volumes: &[PluginVolume],
-    details: bool,
-) {
-    let (tabs, now) = ("\t".repeat(depth), d.clock.now);
-    if !details {
-        d.line(format_args!(
-            "{tabs}{heading} (specify --details for more information):"
-        ));
-        for (phase, group) in by_phase(volumes) {
-            let count = format!("{}{}", group.len(), sum(&group, now));
-            d.field(depth + 1, &phase, count);
-        }
-        return;
-    }
-    d.line(format_args!("{tabs}{heading}:"));
-    for volume in sorted(volumes) {
-        d.line(format_args!("{tabs}\t{}:", volume.label()));
-        d.field(depth + 2, "Plugin", &volume.plugin);
-        d.field(depth + 2, "Snapshot ID", &volume.snapshot);
-        d.field(depth + 2, "Phase", volume.phase());
-        if let Some(progress) = volume.progress(now) {
-            d.field(depth + 2, "Progress", progress);
-        }
-        if let Some(line) = volume.message.lines().next() {
-            d.field(depth + 2, "Message", line);
-        }
-        for (key, value) in &volume.words {
-            d.field(depth + 2, key, value);
-        }
-    }
-}
-
-/// For programs: how many in each phase, and with details all about each.
-pub(crate) fn structured(volumes: &[PluginVolume], details: bool, now: Timestamp) -> Value {
-    let count = |(phase, group): (String, Vec<&PluginVolume>)| (phase, json!(group.len()));
-    let phases: serde_json::Map<String, Value> = by_phase(volumes).into_iter().map(count).collect();
-    let mut value = json!({ "phases": phases });
-    if details {
-        let list: Vec<Value> = sorted(volumes).into_iter().map(|v| entry(v, now)).collect();
-        value["volumes"] = json!(list);
-    }
-    value
-}
-
-fn entry(volume: &PluginVolume, now: Timestamp) -> Value {
-    let pace = volume.pace(now);
-    let mut value = json!({
-        "volume": volume.volume,
-        "plugin": volume.plugin,
-        "snapshotID": volume.snapshot,
-        "phase": volume.phase(),
-        "bytesDone": pace.done,
-        "totalBytes": pace.total,
-    });
-    if let Some(percentage) = pace.percentage() {
-        value["percentage"] = json!((percentage * 100.0).round() / 100.0);
-    }
-    if let Some(rate) = pace.rate {
-        value["bytesPerSecond"] = json!(rate as u64);
-    }
-    if let Some(left) = pace.left() {
-        value["secondsLeft"] = json!(left.as_secs());
-    }
-    if !volume.message.is_empty() {
-        value["message"] = json!(volume.message);
-    }
-    if !volume.words.is_empty() {
-        value["pluginSpecific"] = json!(volume.words);
-    }
-    value
-}
-
-fn sorted(volumes: &[PluginVolume]) -> Vec<&PluginVolume> {
-    let mut volumes: Vec<&PluginVolume> = volumes.iter().collect();
-    volumes.sort_by_key(|volume| (volume.label(), volume.snapshot.as_str()));
-    volumes
-}
-
-/// Groups in the order of their headings; a phase we do not know comes last, under its own name.
-fn by_phase(volumes: &[PluginVolume]) -> Vec<(String, Vec<&PluginVolume>)> {
-    let mut groups: Vec<(String, Vec<&PluginVolume>)> = Vec::new();
-    for volume in volumes {
-        let heading = match volume.phase() {
-            "InProgress" => "In Progress",
-            phase => phase,
-        };
-        match groups.iter_mut().find(|(name, _)| name == heading) {
-            Some((_, group)) => group.push(volume),
-            None => groups.push((heading.to_owned(), vec![volume])),
-        }
-    }
-    let place = |name: &str| PHASES.iter().position(|phase| *phase == name);
-    groups.sort_by_key(|(name, _)| (place(name).unwrap_or(PHASES.len()), name.clone()));
-    groups
-}
-
-/// How far the moving ones are together.
-fn sum(volumes: &[&PluginVolume], now: Timestamp) -> String {
-    let moving = volumes
-        .iter()
-        .filter(|volume| volume.state() == State::Moving);
-    let paces: Vec<Pace> = moving.map(|volume| volume.pace(now)).collect();
-    match paces.is_empty() {
-        true => String::new(),
-        false => format!(" [{}]", paces.into_iter().sum::<Pace>()),
+        keys
     }
 }
 
@@ -236,7 +128,13 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
-    use crate::output::{describe::Colour, time::Clock};
+    use crate::output::{
+        describe::{
+            Colour, Describer,
+            live::{structured, text},
+        },
+        time::Clock,
+    };
 
     const MIB: i64 = 1024 * 1024;
 
@@ -297,7 +195,7 @@ mod tests {
             "  Volume Plugin Backups (specify --details for more information):\n\
              \x20   Completed:    1\n\
              \x20   Failed:       1\n\
-             \x20   In Progress:  1 [100.00 MiB of 300.00 MiB, 10.00 MiB/s, 20s left]\n\
+             \x20   In Progress:  1 (33.33%) [100.00 MiB of 300.00 MiB, 10.00 MiB/s, 20s left]\n\
              \x20   New:          1\n\
              \x20   Paused:       1\n"
         );

@@ -66,7 +66,7 @@ impl PodVolume {
     }
 
     /// Where the copy stands, as a word.
-    fn phase(&self) -> &str {
+    pub(crate) fn phase(&self) -> &str {
         match &self.phase {
             Some(phase) if !phase.as_str().is_empty() => phase.as_str(),
             _ => DataPathPhase::New.as_str(),

@@ -5,9 +5,11 @@ use bowline_api::{
     names::annotation,
     v1::PodVolumeBackup,
 };
+use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::{Method, Names, Outcome, Volume, some, value, whole_seconds};
+use super::{Copied, Method, Names, Outcome, Progress, Volume, some, value, whole_seconds};
+use crate::output::describe::{movements::mover, pods::PodVolume};
 
 impl From<&BackupVolumeInfo> for Volume {
     fn from(info: &BackupVolumeInfo) -> Self {
@@ -63,6 +65,7 @@ fn kept(volume: &mut Volume, info: &BackupVolumeInfo) {
         Method::PodVolume => {
             let pod = info.pvb_info.clone().unwrap_or_default();
             volume.bytes = pod.size;
+            volume.incremental_bytes = pod.incremental_size;
             volume.uploader = some(Some(&pod.uploader_type));
             volume.snapshot_handle = pod.snapshot_handle;
         }
@@ -82,7 +85,9 @@ fn kept(volume: &mut Volume, info: &BackupVolumeInfo) {
             let moved = info.snapshot_data_movement_info.clone().unwrap_or_default();
             let snapshot = info.csi_snapshot_info.clone().unwrap_or_default();
             volume.bytes = bytes(moved.size);
+            volume.incremental_bytes = moved.incremental_size;
             volume.driver = some(Some(&snapshot.driver));
+            volume.mover = Some(mover(Some(&moved.data_mover)));
             volume.uploader = some(Some(&moved.uploader_type));
             volume.snapshot_handle = some(Some(&moved.snapshot_handle));
         }
@@ -137,27 +142,30 @@ fn failure(info: &BackupVolumeInfo) -> Option<String> {
     Some(format!("it is {phase}, see the backup's log"))
 }
 
-impl From<&PodVolumeBackup> for Volume {
-    fn from(copy: &PodVolumeBackup) -> Self {
-        let (spec, status) = (&copy.spec, copy.status.clone().unwrap_or_default());
+impl Copied for PodVolumeBackup {
+    fn volume(&self, now: Timestamp) -> Volume {
+        let (spec, status) = (&self.spec, self.status.clone().unwrap_or_default());
         let namespace = spec.pod.namespace.as_deref().unwrap_or_default();
         let pod = spec.pod.name.as_deref().unwrap_or_default();
         let names = Names {
             namespace: Some(namespace),
-            claim: copy
+            claim: self
                 .annotations()
                 .get(annotation::PVC_NAME)
                 .map(String::as_str),
             pod: Some((namespace, pod, spec.volume.as_str())),
             ..Names::default()
         };
-        let mut volume = Self::named(names, value(copy));
+        let mut volume = Volume::named(names, value(self));
         volume.method = Method::PodVolume;
         volume.seconds = whole_seconds(status.start_timestamp, status.completion_timestamp);
         volume.bytes = status.progress.and_then(|progress| progress.total_bytes);
+        volume.incremental_bytes = status.incremental_bytes;
         volume.uploader = spec.uploader_type.as_ref().map(|of| of.as_str().to_owned());
         volume.snapshot_handle = some(status.snapshot_id.as_deref());
         volume.reason = some(status.message.as_deref());
+        let copy = PodVolume::from(self);
+        volume.progress = Progress::of(copy.phase(), Some(&spec.node), &copy.transfer(), now);
         volume.ended(Outcome::from(&status.phase.unwrap_or_default()))
     }
 }

@@ -151,11 +151,11 @@ fn cells(volume: &Volume, is_restore: bool) -> Vec<String> {
     cells.extend([
         volume.method.to_string(),
         volume.result.to_string(),
-        text(volume.size().as_deref()),
+        text(volume.sizes().as_deref()),
         text(volume.time().as_deref()),
-        text(volume.by()),
+        text(volume.by().as_deref()),
         text(volume.snapshot_handle.as_deref()),
-        volume.reason.clone().unwrap_or_default(),
+        volume.remark(),
     ]);
     cells
 }

@@ -4,8 +4,10 @@ use bowline_api::{
     files::{RestoreMethod, RestoreVolumeInfo},
     v1::PodVolumeRestore,
 };
+use jiff::Timestamp;
 
-use super::{Method, Names, Outcome, Volume, pair, some, value, whole_seconds};
+use super::{Copied, Method, Names, Outcome, Progress, Volume, pair, some, value, whole_seconds};
+use crate::output::describe::{movements::mover, pods::PodVolume};
 
 impl From<&RestoreVolumeInfo> for Volume {
     fn from(info: &RestoreVolumeInfo) -> Self {
@@ -83,6 +85,7 @@ fn source(volume: &mut Volume, info: &RestoreVolumeInfo) {
         Method::DataMovement => {
             let moved = info.snapshot_data_movement_info.clone().unwrap_or_default();
             volume.bytes = bytes(moved.size).or(info.capacity);
+            volume.mover = Some(mover(Some(&moved.data_mover)));
             volume.uploader = some(Some(&moved.uploader_type));
             volume.snapshot_handle = some(Some(&moved.snapshot_handle));
         }
@@ -118,16 +121,16 @@ fn outcome(info: &RestoreVolumeInfo) -> Outcome {
     }
 }
 
-impl From<&PodVolumeRestore> for Volume {
-    fn from(copy: &PodVolumeRestore) -> Self {
-        let (spec, status) = (&copy.spec, copy.status.clone().unwrap_or_default());
+impl Copied for PodVolumeRestore {
+    fn volume(&self, now: Timestamp) -> Volume {
+        let (spec, status) = (&self.spec, self.status.clone().unwrap_or_default());
         let namespace = spec.pod.namespace.as_deref().unwrap_or_default();
         let pod = spec.pod.name.as_deref().unwrap_or_default();
         let names = Names {
             pod: Some((namespace, pod, spec.volume.as_str())),
             ..Names::default()
         };
-        let mut volume = Self::named(names, value(copy));
+        let mut volume = Volume::named(names, value(self));
         volume.method = Method::PodVolume;
         volume.seconds = whole_seconds(status.start_timestamp, status.completion_timestamp);
         let bytes = status.progress.and_then(|progress| progress.total_bytes);
@@ -135,6 +138,8 @@ impl From<&PodVolumeRestore> for Volume {
         volume.uploader = spec.uploader_type.as_ref().map(|of| of.as_str().to_owned());
         volume.snapshot_handle = some(Some(&spec.snapshot_id));
         volume.reason = some(status.message.as_deref());
+        let (copy, node) = (PodVolume::from(self), status.node.as_deref());
+        volume.progress = Progress::of(copy.phase(), node, &copy.transfer(), now);
         volume.ended(Outcome::from(&status.phase.unwrap_or_default()))
     }
 }

@@ -1,4 +1,7 @@
-use bowline_api::files::{BackupVolumeInfo, RestoreVolumeInfo};
+use bowline_api::{
+    files::{BackupVolumeInfo, RestoreVolumeInfo},
+    v2alpha1::DataUpload,
+};
 use serde_json::json;
 
 use super::*;
@@ -176,4 +179,94 @@ fn orders_put_what_matters_first() {
         .map(|(of, group)| (*of, group.len()))
         .collect();
     assert_eq!(headings, [("Pod Volumes", 2), ("Native Snapshots", 1)]);
+}
+
+fn upload(status: Value) -> DataUpload {
+    serde_json::from_value(json!({
+        "metadata": {"name": "u"},
+        "spec": {
+            "sourceNamespace": "n", "sourcePVC": "c", "datamover": "bowline",
+            "csiSnapshot": {"driver": "csi.example.com"},
+        },
+        "status": status,
+    }))
+    .unwrap()
+}
+
+#[test]
+fn movements_say_how_far_they_are() {
+    const MIB: i64 = 1024 * 1024;
+    let now: Timestamp = "2026-11-15T03:30:00Z".parse().unwrap();
+    let progress = |done: i64| json!({"totalBytes": 300 * MIB, "bytesDone": done});
+    for (status, result, size, remark) in [
+        (json!(null), Outcome::Pending, None, "New"),
+        (
+            json!({"phase": "Prepared", "node": "n1"}),
+            Outcome::Pending,
+            None,
+            "Prepared on n1",
+        ),
+        (
+            json!({"phase": "InProgress", "node": "n1", "startTimestamp": "2026-11-15T03:29:50Z", "progress": progress(100 * MIB)}),
+            Outcome::Pending,
+            Some("300.00 MiB"),
+            "InProgress on n1: 33.33% (100.00 MiB of 300.00 MiB, 10.00 MiB/s, 20s left)",
+        ),
+        (
+            json!({"phase": "Canceling", "node": "n1", "message": "asked to", "progress": progress(30 * MIB)}),
+            Outcome::Pending,
+            Some("300.00 MiB"),
+            "Canceling on n1: 10.00% (30.00 MiB of 300.00 MiB); asked to",
+        ),
+        (
+            json!({"phase": "Failed", "node": "n1", "message": "no room\nat all", "progress": progress(MIB)}),
+            Outcome::Failed,
+            Some("300.00 MiB"),
+            "no room",
+        ),
+        (
+            json!({"phase": "Completed", "node": "n1", "incrementalBytes": 12 * MIB, "progress": progress(300 * MIB)}),
+            Outcome::Succeeded,
+            Some("300.00 MiB (12.00 MiB new)"),
+            "",
+        ),
+    ] {
+        let volume = upload(status.clone()).volume(now);
+        assert_eq!((volume.name.as_str(), volume.result), ("n/c", result));
+        assert_eq!(volume.by().as_deref(), Some("bowline/restic"));
+        assert_eq!(volume.sizes().as_deref(), size, "{status}");
+        assert_eq!(volume.remark(), remark, "{status}");
+    }
+}
+
+#[test]
+fn what_the_cluster_does_not_know_stays_as_the_file_has_it() {
+    let row = json!({
+        "pvcNamespace": "n", "pvcName": "c", "pvName": "pv", "backupMethod": "CSISnapshot",
+        "snapshotDataMoved": true, "result": "failed",
+        "snapshotDataMovementInfo": {"dataMover": "bowline", "uploaderType": "restic", "size": 7, "Phase": "Failed"},
+    });
+    let now: Timestamp = "2026-11-15T03:30:00Z".parse().unwrap();
+    let reason = |status: Value| {
+        let mut volume = of_backup(row.clone());
+        volume.learn(&upload(status).volume(now));
+        assert_eq!(
+            (volume.persistent_volume.as_deref(), volume.bytes),
+            (Some("pv"), Some(7))
+        );
+        volume.reason
+    };
+    for (status, wanted) in [
+        (
+            json!({"phase": "Failed", "message": "no room"}),
+            Some("no room"),
+        ),
+        (
+            json!({"phase": "Canceled"}),
+            Some("it is Failed, see the backup's log"),
+        ),
+        (json!({"phase": "Completed"}), None),
+    ] {
+        assert_eq!(reason(status).as_deref(), wanted);
+    }
 }

@@ -10,6 +10,7 @@ use bowline_api::{
         Backup, BackupStatus, DeleteBackupRequest, DownloadTargetKind, PodVolumeBackup,
         VolumePluginBackup,
     },
+    v2alpha1::DataUpload,
 };
 use kube::{Client, ResourceExt};
 use serde_json::Value;
@@ -20,8 +21,15 @@ use crate::{
         Downloader, TrustArgs,
         file::{File, Files},
     },
-    output::describe::{operations, plugins::PluginVolume, pods::PodVolume, results},
+    output::describe::{
+        movements::{self, Movement},
+        operations,
+        plugins::PluginVolume,
+        pods::PodVolume,
+        results,
+    },
     select::labelled,
+    wait::Work,
 };
 
 /// What became of the volumes.
@@ -58,6 +66,8 @@ pub(crate) struct Facts {
     pub(crate) pod_volumes: Vec<PodVolume>,
     /// Its snapshots that plugins upload, as they are now.
     pub(crate) plugin_volumes: Vec<PluginVolume>,
+    /// Movements of its snapshots' data that are worth telling of, as they are now.
+    pub(crate) movements: Vec<Movement>,
     /// Warnings, errors and times of hooks; none if there are none to show.
     pub(crate) results: Option<File<Results>>,
     /// Plugin operations; none if there are none to show.
@@ -90,16 +100,29 @@ impl Facts {
         let has_hooks = is_set(hooks.and_then(|hooks| hooks.hooks_attempted));
         let wants_results = findings.are_some() || has_hooks;
         let wants_operations = details && is_set(status.backup_item_operations_attempted);
-        let (deletions, pod_volumes, plugin_volumes, results, operations, resources, volumes) = futures::join!(
-            labelled(ctx, client, &by_uid, "DeleteBackupRequests"),
-            labelled::<PodVolumeBackup>(ctx, client, &by_name, "PodVolumeBackups"),
-            plugin_volumes(ctx, client, &backup),
-            files.read_if(wants_results, DownloadTargetKind::BackupResults),
-            files.read_if(wants_operations, DownloadTargetKind::BackupItemOperations),
-            files.read_if(details, DownloadTargetKind::BackupResourceList),
-            volumes(&files, &status),
-        );
+        let objects = async {
+            futures::join!(
+                labelled(ctx, client, &by_uid, "DeleteBackupRequests"),
+                labelled::<PodVolumeBackup>(ctx, client, &by_name, "PodVolumeBackups"),
+                plugin_volumes(ctx, client, &backup),
+                labelled::<DataUpload>(ctx, client, &by_name, "DataUploads"),
+            )
+        };
+        let contents = async {
+            futures::join!(
+                files.read_if(wants_results, DownloadTargetKind::BackupResults),
+                files.read_if(wants_operations, DownloadTargetKind::BackupItemOperations),
+                files.read_if(details, DownloadTargetKind::BackupResourceList),
+                volumes(&files, &status),
+            )
+        };
+        let (
+            (deletions, pod_volumes, plugin_volumes, uploads),
+            (results, operations, resources, volumes),
+        ) = futures::join!(objects, contents);
+        let uploads = uploads.iter().map(Movement::from).collect();
         Self {
+            movements: movements::worth_telling(uploads, backup.step().is_over),
             backup,
             details,
             deletions,

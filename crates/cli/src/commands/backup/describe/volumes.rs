@@ -1,14 +1,15 @@
-//! What became of the volumes of a backup: snapshots from the bucket's file, pod volumes from the
+//! What became of the volumes of a backup: snapshots from the bucket's file, copies that go on from the
 //! cluster, where they are live.
 
-use bowline_api::{files::BackupVolumeInfo, names::DATA_MOVER};
+use bowline_api::files::BackupVolumeInfo;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::facts::{Facts, VolumeStep, Volumes};
 use crate::output::{
     describe::{
-        self, Describer, plugins,
+        self, Describer, live,
+        movements::mover,
         pods::{self, Phases, PodVolume},
     },
     volumes::Volume,
@@ -41,7 +42,11 @@ pub(super) fn text(d: &mut Describer<'_>, facts: &Facts) {
     if !facts.plugin_volumes.is_empty() {
         d.blank();
         let heading = "Volume Plugin Backups";
-        plugins::text(d, 1, heading, &facts.plugin_volumes, facts.details);
+        live::text(d, 1, heading, &facts.plugin_volumes, facts.details);
+    }
+    if !facts.movements.is_empty() {
+        d.blank();
+        live::text(d, 1, "Data Uploads", &facts.movements, facts.details);
     }
 }
 
@@ -155,20 +160,13 @@ fn movement_facts(info: &BackupVolumeInfo) -> Option<Vec<(&'static str, String)>
     let incremental = movement.incremental_size.filter(|size| *size > 0);
     let mut facts = vec![
         ("Operation ID", movement.operation_id),
-        ("Data Mover", mover(movement.data_mover)),
+        ("Data Mover", mover(Some(&movement.data_mover))),
         ("Uploader Type", movement.uploader_type),
         ("Moved data Size (bytes)", movement.size.to_string()),
     ];
     facts.extend(incremental.map(|size| ("Incremental data Size (bytes)", size.to_string())));
     facts.push(("Result", result(info)));
     Some(facts)
-}
-
-fn mover(name: String) -> String {
-    match name.is_empty() {
-        true => DATA_MOVER.to_owned(),
-        false => name,
-    }
 }
 
 fn pods(d: &mut Describer<'_>, volumes: &[PodVolume], details: bool) {
@@ -188,8 +186,10 @@ fn pods(d: &mut Describer<'_>, volumes: &[PodVolume], details: bool) {
 pub(super) fn structured(facts: &Facts, now: Timestamp) -> Value {
     let mut value = structured_volumes(facts, now);
     if !facts.plugin_volumes.is_empty() {
-        value["volumePluginBackups"] =
-            plugins::structured(&facts.plugin_volumes, facts.details, now);
+        value["volumePluginBackups"] = live::structured(&facts.plugin_volumes, facts.details, now);
+    }
+    if !facts.movements.is_empty() {
+        value["dataUploads"] = live::structured(&facts.movements, facts.details, now);
     }
     let all = of(facts);
     if facts.details && !all.is_empty() {
@@ -294,7 +294,7 @@ fn structured_movement(info: &BackupVolumeInfo) -> Value {
     let incremental = movement.incremental_size.unwrap_or_default();
     let mut value = json!({
         "operationID": movement.operation_id,
-        "dataMover": mover(movement.data_mover),
+        "dataMover": mover(Some(&movement.data_mover)),
         "uploaderType": movement.uploader_type,
         "result": result(info),
     });

@@ -7,6 +7,7 @@ use bowline_api::{
         DownloadTargetKind, PodVolumeRestore, Restore, RestorePhase, RestoreStatus,
         VolumePluginRestore,
     },
+    v2alpha1::DataDownload,
 };
 use kube::{Client, ResourceExt};
 
@@ -17,8 +18,15 @@ use crate::{
         Downloader, TrustArgs,
         file::{File, Files},
     },
-    output::describe::{operations, plugins::PluginVolume, pods::PodVolume, results},
+    output::describe::{
+        movements::{self, Movement},
+        operations,
+        plugins::PluginVolume,
+        pods::PodVolume,
+        results,
+    },
     select::labelled,
+    wait::Work,
 };
 
 /// All about one restore.
@@ -31,6 +39,8 @@ pub(super) struct Facts {
     pub(super) pod_volumes: Vec<PodVolume>,
     /// Its snapshots that plugins bring back, as they are now.
     pub(super) plugin_volumes: Vec<PluginVolume>,
+    /// Movements of its snapshots' data that are worth telling of, as they are now.
+    pub(super) movements: Vec<Movement>,
     /// Warnings and errors; none if there are none to show.
     pub(super) results: Option<File<Results>>,
     /// Plugin operations; none if there are none to show.
@@ -57,15 +67,26 @@ impl Facts {
         let wants_results = results::Counts::new(status.warnings, status.errors).are_some();
         let wants_operations =
             details && status.restore_item_operations_attempted.unwrap_or_default() > 0;
-        let (pod_volumes, plugin_volumes, results, operations, resources, volumes) = futures::join!(
-            labelled::<PodVolumeRestore>(ctx, client, &by_name, "PodVolumeRestores"),
-            labelled::<VolumePluginRestore>(ctx, client, &by_name, "VolumePluginRestores"),
-            files.read_if(wants_results, DownloadTargetKind::RestoreResults),
-            files.read_if(wants_operations, DownloadTargetKind::RestoreItemOperations),
-            files.read_if(details, DownloadTargetKind::RestoreResourceList),
-            files.read(DownloadTargetKind::RestoreVolumeInfo),
-        );
+        let objects = async {
+            futures::join!(
+                labelled::<PodVolumeRestore>(ctx, client, &by_name, "PodVolumeRestores"),
+                labelled::<VolumePluginRestore>(ctx, client, &by_name, "VolumePluginRestores"),
+                labelled::<DataDownload>(ctx, client, &by_name, "DataDownloads"),
+            )
+        };
+        let contents = async {
+            futures::join!(
+                files.read_if(wants_results, DownloadTargetKind::RestoreResults),
+                files.read_if(wants_operations, DownloadTargetKind::RestoreItemOperations),
+                files.read_if(details, DownloadTargetKind::RestoreResourceList),
+                files.read(DownloadTargetKind::RestoreVolumeInfo),
+            )
+        };
+        let ((pod_volumes, plugin_volumes, downloads), (results, operations, resources, volumes)) =
+            futures::join!(objects, contents);
+        let downloads = downloads.iter().map(Movement::from).collect();
         Self {
+            movements: movements::worth_telling(downloads, restore.step().is_over),
             restore,
             details,
             pod_volumes: pod_volumes.iter().map(PodVolume::from).collect(),

@@ -14,7 +14,7 @@ use crate::{
     flags::selector,
     output::{
         describe::{
-            NONE, joined, operations, plugins,
+            NONE, joined, live, operations,
             pods::{self, Phases},
             resources, results, switch,
         },
@@ -114,7 +114,11 @@ fn structured_status(facts: &Facts, status: &RestoreStatus, clock: &Clock) -> Va
     });
     if !facts.plugin_volumes.is_empty() {
         value["restoreVolumes"]["volumePluginRestores"] =
-            plugins::structured(&facts.plugin_volumes, facts.details, clock.now);
+            live::structured(&facts.plugin_volumes, facts.details, clock.now);
+    }
+    if !facts.movements.is_empty() {
+        value["restoreVolumes"]["dataDownloads"] =
+            live::structured(&facts.movements, facts.details, clock.now);
     }
     if let Some(all) = volumes::structured_all(facts) {
         value["restoreVolumes"]["allVolumes"] = all;

@@ -12,7 +12,7 @@ use crate::{
     flags::selector,
     output::{
         describe::{
-            Colour, Describer, NONE, joined, operations, plugins,
+            Colour, Describer, NONE, joined, live, operations,
             pods::{self, Phases},
             resources, results, switch,
         },
@@ -40,7 +40,12 @@ pub(super) fn describe(facts: &Facts, colour: Colour, clock: &Clock) -> String {
     if !facts.plugin_volumes.is_empty() {
         d.blank();
         let heading = "Volume Plugin Restores";
-        plugins::text(&mut d, 0, heading, &facts.plugin_volumes, facts.details);
+        live::text(&mut d, 0, heading, &facts.plugin_volumes, facts.details);
+    }
+    if !facts.movements.is_empty() {
+        d.blank();
+        let heading = "Data Downloads";
+        live::text(&mut d, 0, heading, &facts.movements, facts.details);
     }
     volumes::text(&mut d, facts);
     d.blank();

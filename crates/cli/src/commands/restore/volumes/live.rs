@@ -7,19 +7,50 @@ use bowline_api::{
     v2alpha1::DataDownload,
 };
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client, ResourceExt};
 
 use crate::{
     context::Context,
-    output::volumes::{Method, Outcome, Volume},
+    output::volumes::{Copied, Method, Outcome, Volume},
     select::labelled,
 };
 
 /// Claims that are asked for at the same time.
 const PARALLEL: usize = 16;
 
-/// Fills in how volumes ended, as far as the cluster knows.
+/// All copies of a restore.
+pub(super) async fn copies(ctx: &Context, client: &Client, restore: &Restore) -> Vec<Volume> {
+    let (of, now) = (labels(restore), ctx.clock().now);
+    let (mut copies, downloads) = futures::join!(
+        pods(ctx, client, &of, now),
+        downloads(ctx, client, &of, now),
+    );
+    copies.extend(downloads);
+    copies
+}
+
+async fn pods(ctx: &Context, client: &Client, of: &str, now: Timestamp) -> Vec<Volume> {
+    let copies = labelled::<PodVolumeRestore>(ctx, client, of, "PodVolumeRestores").await;
+    copies.iter().map(|copy| copy.volume(now)).collect()
+}
+
+async fn downloads(ctx: &Context, client: &Client, of: &str, now: Timestamp) -> Vec<Volume> {
+    let downloads = labelled::<DataDownload>(ctx, client, of, "DataDownloads").await;
+    let downloads = downloads.iter();
+    downloads.map(|download| download.volume(now)).collect()
+}
+
+fn labels(restore: &Restore) -> String {
+    format!(
+        "{}={}",
+        label::RESTORE_NAME,
+        label_value(&restore.name_any())
+    )
+}
+
+/// Fills in how far volumes are and how they ended, as far as the cluster knows.
 pub(super) async fn settle(
     ctx: &Context,
     client: &Client,
@@ -28,37 +59,27 @@ pub(super) async fn settle(
 ) {
     let is_open = |volume: &Volume| matches!(volume.result, Outcome::Unknown | Outcome::Pending);
     let has = |method: Method| volumes.iter().any(|v| v.method == method && is_open(v));
-    let of = format!(
-        "{}={}",
-        label::RESTORE_NAME,
-        label_value(&restore.name_any())
-    );
-    let copies = match has(Method::PodVolume) {
-        true => labelled::<PodVolumeRestore>(ctx, client, &of, "PodVolumeRestores").await,
+    let (of, now) = (labels(restore), ctx.clock().now);
+    let copies: Vec<Volume> = match has(Method::PodVolume) {
+        true => pods(ctx, client, &of, now).await,
         false => Vec::new(),
     };
-    let downloads = match has(Method::DataMovement) {
-        true => labelled::<DataDownload>(ctx, client, &of, "DataDownloads").await,
+    let downloads: Vec<Volume> = match has(Method::DataMovement) {
+        true => downloads(ctx, client, &of, now).await,
         false => Vec::new(),
     };
     let open = volumes.iter_mut().filter(|volume| is_open(volume));
     let end = |volume: &mut Volume| match volume.method {
         Method::PodVolume => {
-            let mut copies = copies.iter().map(Volume::from);
+            let mut copies = copies.iter();
             if let Some(copy) = copies.find(|copy| copy.pod_volume == volume.pod_volume) {
-                volume.ends(copy.result, copy.reason);
+                volume.learn(copy);
             }
         }
         Method::DataMovement => {
-            let is_its = |download: &&DataDownload| {
-                let target = &download.spec.target_volume;
-                let claim = format!("{}/{}", target.namespace, target.pvc);
-                volume.claim.as_ref() == Some(&claim)
-            };
-            if let Some(download) = downloads.iter().find(is_its) {
-                let status = download.status.clone().unwrap_or_default();
-                let phase = status.phase.unwrap_or_default();
-                volume.ends(Outcome::from(&phase), status.message);
+            let mut downloads = downloads.iter();
+            if let Some(download) = downloads.find(|download| download.claim == volume.claim) {
+                volume.learn(download);
             }
         }
         _ => {}
