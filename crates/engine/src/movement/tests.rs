@@ -69,6 +69,7 @@ fn an_upload_says_what_it_moves_and_for_whom() {
     let cut = Cut {
         snapshot: json!({"metadata": {"name": "velero-data-x"}, "spec": {"volumeSnapshotClassName": "class"}}),
         content: json!({"metadata": {"name": "content"}, "spec": {"driver": "d"}}),
+        upload: None,
     };
     let spec = json!({
         "storageLocation": "default", "csiSnapshotTimeout": "10m0s", "uploaderConfig": {"parallelFilesUpload": 4},

@@ -171,7 +171,7 @@ async fn look(ctx: &Context, mut seen: Seen, signs: &mut Signs) -> Result<()> {
 
 /// The node that looks after a movement; none while nobody does.
 fn keeper<K: Movement>(movement: &K) -> Option<&str> {
-    movement.node().or(movement.taker())
+    movement.node().or_else(|| movement.taker())
 }
 
 /// Whether a node process is to look after a movement of ours: it goes on, or is to be cleared away.

@@ -50,13 +50,16 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// A watch that failed is begun again after this.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// Why a repository cannot be used, if it cannot.
+type Ensured = OnceCell<Result<(), String>>;
+
 /// The CSI snapshots of one backup.
 pub(super) struct Csi {
     pub(super) ctx: Arc<Context>,
     pub(super) backup: Arc<Backup>,
     location: BackupStorageLocation,
     /// Why the repositories of namespaces cannot be used, if they cannot; found out once.
-    repositories: Mutex<HashMap<String, Arc<OnceCell<Result<(), String>>>>>,
+    repositories: Mutex<HashMap<String, Arc<Ensured>>>,
     pub(super) log: Log,
     /// All classes of snapshots.
     classes: OnceCell<Vec<Value>>,

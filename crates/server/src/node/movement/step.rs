@@ -36,7 +36,7 @@ pub(in super::super) fn next<K: Movement>(
         Phase::New => true,
         Phase::Accepted => movement.taker() == Some(node),
         Phase::Canceled | Phase::Completed | Phase::Failed => {
-            movement.node().or(movement.taker()) == Some(node)
+            movement.node().or_else(|| movement.taker()) == Some(node)
         }
         _ => movement.node() == Some(node),
     };

@@ -157,8 +157,8 @@ impl Movement for DataUpload {
         let path = format!("/{}", self.uid().unwrap_or_default());
         let status = self.status_mut();
         status.path = Some(path);
-        let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-        status.snapshot_id = some(&verdict.snapshot_id);
+        let snapshot = Some(verdict.snapshot_id.clone());
+        status.snapshot_id = snapshot.filter(|id| !id.is_empty());
         status.incremental_bytes = i64::try_from(verdict.incremental_bytes).ok();
         let result = status.data_mover_result.get_or_insert_default();
         result.insert("uploaderType".to_owned(), "restic".to_owned());
