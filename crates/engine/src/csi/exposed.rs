@@ -42,9 +42,11 @@ pub fn content(taken: &Value, upload: &str, namespace: &str) -> Option<Value> {
             "name": upload,
         },
     });
-    let mode = text(taken, "/spec/sourceVolumeMode");
-    if !mode.is_empty() {
-        spec["sourceVolumeMode"] = json!(mode);
+    for key in ["sourceVolumeMode", "volumeSnapshotClassName"] {
+        let said = text(&taken["spec"], &format!("/{key}"));
+        if !said.is_empty() {
+            spec[key] = json!(said);
+        }
     }
     Some(json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),

@@ -78,14 +78,15 @@ fn way(name: &str, upload: Option<&[u8]>) -> Result<Way, String> {
             why => format!("{said}: {why}"),
         });
     }
-    if status.snapshot_id.unwrap_or_default().is_empty() {
-        return Ok(Way::Empty);
-    }
+    let is_empty = status.snapshot_id.unwrap_or_default().is_empty();
     match Mover::of(upload.spec.datamover.as_deref()) {
+        // Others may keep elsewhere where their data is.
+        Mover::Other(_) => Ok(Way::Awaits(Box::new(upload))),
+        Mover::Ours | Mover::Velero if is_empty => Ok(Way::Empty),
+        Mover::Ours => Ok(Way::Awaits(Box::new(upload))),
         Mover::Velero => Err(
             "its data was moved by Velero with kopia, which this version cannot read".to_owned(),
         ),
-        Mover::Ours | Mover::Other(_) => Ok(Way::Awaits(Box::new(upload))),
     }
 }
 
@@ -104,6 +105,10 @@ impl Run {
             key.namespace, key.name
         );
         match self.calls.get(&path).await {
+            Ok(Some(live)) if live.pointer("/metadata/deletionTimestamp").is_some() => {
+                // It may go any time, and a claim in its place would get an empty volume.
+                return Err(self.refuse(key, "the claim that is there is being deleted"));
+            }
             Ok(Some(live)) if !self.has_made(&live) => return Ok(None),
             Ok(_) => {}
             Err(error) => return Err(self.refuse(key, &message(&error))),
@@ -208,7 +213,11 @@ mod tests {
             assert!(why.contains("by Velero with kopia"), "{why}");
         }
         let empty = json!({"phase": "Completed"});
-        assert_eq!(decided("velero", empty), Ok(Way::Empty));
+        for mover in ["bowline", "velero"] {
+            assert_eq!(decided(mover, empty.clone()), Ok(Way::Empty));
+        }
+        let others = decided("somebody", empty);
+        assert!(matches!(others, Ok(Way::Awaits(_))), "{others:?}");
         let failed = json!({"phase": "Failed", "message": "disk on fire"});
         assert_eq!(
             decided("bowline", failed),

@@ -138,8 +138,10 @@ async fn look(ctx: &Context, mut seen: Seen, signs: &mut Signs) -> Result<()> {
         .chain(seen.downloads.iter().filter_map(|copy| keeper(&**copy)))
         .chain(live.iter().map(String::as_str))
         .collect();
-    signs.update(&leases, nodes.iter().copied(), Instant::now());
-    let silent = |node: &str, has_pod| signs.silence(node, has_pod, Instant::now(), ctx.now());
+    // One moment for all: clearing away takes its time, in which nobody falls silent.
+    let (now, wall) = (Instant::now(), ctx.now());
+    signs.update(&leases, nodes.iter().copied(), now);
+    let silent = |node: &str, has_pod| signs.silence(node, has_pod, now, wall);
     if !live.is_empty() && !nodes.iter().any(|node| silent(node, false).is_some()) {
         return Ok(());
     }
@@ -160,13 +162,35 @@ async fn look(ctx: &Context, mut seen: Seen, signs: &mut Signs) -> Result<()> {
         }
     }
     let is_deserted = pods.is_empty() && live.iter().all(|node| why(node).is_some());
-    for copy in &seen.uploads {
-        judge(ctx, &**copy, why, is_deserted).await?;
-    }
-    for copy in &seen.downloads {
-        judge(ctx, &**copy, why, is_deserted).await?;
-    }
+    tokio::join!(
+        end(ctx, &seen.uploads, why, is_deserted),
+        end(ctx, &seen.downloads, why, is_deserted),
+    );
     Ok(())
+}
+
+/// Ends movements that nobody looks after any more. What cannot be cleared away holds nobody else up, and
+/// is tried again at the next look.
+async fn end<K: Movement>(
+    ctx: &Context,
+    movements: &[Arc<K>],
+    why: impl Fn(&str) -> Option<String>,
+    is_deserted: bool,
+) {
+    let doomed = movements.iter().filter_map(|movement| {
+        let why = judge(ctx, &**movement, &why, is_deserted)?;
+        Some((movement, why))
+    });
+    let ending = doomed.map(|(movement, why)| async move {
+        if is_going_on(&**movement) {
+            let name = movement.name_any();
+            tracing::error!(kind = K::KIND, name, "failed: {why}");
+        }
+        if let Err(error) = expose::abandon(ctx, &**movement, &why).await {
+            tracing::warn!(controller = NAME, "{}", error.chain());
+        }
+    });
+    futures::future::join_all(ending).await;
 }
 
 /// The node that looks after a movement; none while nobody does.
@@ -179,14 +203,14 @@ fn is_held<K: Movement>(movement: &K) -> bool {
     movement.mover() == Mover::Ours && (is_going_on(movement) || movement.is_held())
 }
 
-/// Ends a movement that nobody looks after any more.
-async fn judge<K: Movement>(
+/// Why nobody looks after a movement any more, if nobody does.
+fn judge<K: Movement>(
     ctx: &Context,
     movement: &K,
     why: impl Fn(&str) -> Option<String>,
     is_deserted: bool,
-) -> Result<()> {
-    let why = match keeper(movement) {
+) -> Option<String> {
+    match keeper(movement) {
         Some(node) => why(node),
         None if !is_deserted => None,
         None => {
@@ -196,15 +220,7 @@ async fn judge<K: Movement>(
             let is_old = age.is_some_and(|age| age > UNTAKEN);
             is_old.then(|| "no node process is there to take it".to_owned())
         }
-    };
-    let Some(why) = why else {
-        return Ok(());
-    };
-    if is_going_on(movement) {
-        let name = movement.name_any();
-        tracing::error!(kind = K::KIND, name, "failed: {why}");
     }
-    expose::abandon(ctx, movement, &why).await
 }
 
 /// The node that a restore is for; none while its pod has none.

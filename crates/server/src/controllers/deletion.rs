@@ -8,7 +8,7 @@
 
 pub mod actions;
 
-mod contents;
+pub(super) mod contents;
 mod csi;
 
 use std::{

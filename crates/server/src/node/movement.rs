@@ -119,7 +119,7 @@ pub(super) async fn run<K: Movement>(
 async fn take<K: Movement>(node: &Node, found: &K) -> Result<Option<K>> {
     let now = node.ctx.now();
     let taken = change(&node.ctx, found, |movement| {
-        if movement.phase() == Phase::New {
+        if movement.phase() == Phase::New && !movement.is_unwanted() {
             copy::accept(movement, &node.name, now);
             let finalizers = movement.finalizers_mut();
             if !finalizers.iter().any(|name| name == K::FINALIZER) {
@@ -160,7 +160,12 @@ async fn prepared<K: Movement>(
                 copy::prepare(movement);
                 movement.set_node(&on);
             });
-            return prepared.await;
+            let prepared = prepared.await?;
+            if prepared.is_none() {
+                // Somebody has ended it meanwhile, and cleared away what there was by then.
+                tidy(node, movement).await?;
+            }
+            return Ok(prepared);
         }
         Ok(Err(why)) => why,
         Err(_) => {
@@ -235,7 +240,7 @@ async fn supervise<K: Movement>(
         }
     });
     let Some(movement) = began.await? else {
-        return Ok(());
+        return tidy(node, movement).await;
     };
     if movement.is_unwanted() {
         return interrupted(node, &movement).await;
@@ -278,8 +283,8 @@ async fn verdict<K: Movement>(node: &Node, movement: &K) -> Result<Verdict, Stri
         let is_over = |look: &Look| !matches!(look, Look::Waiting | Look::Running(_));
         let why = match expose::look(&node.ctx, movement, is_over).await {
             Look::Ended { message, .. } => match Verdict::parse(&message) {
-                Some(verdict) => return Ok(verdict),
-                None => format!("its pod has ended and says {message:?}"),
+                Some(verdict) if is_sound::<K>(&verdict) => return Ok(verdict),
+                _ => format!("its pod has ended and says {message:?}"),
             },
             Look::Hopeless(why) => return Err(why),
             Look::Lost(why) => why,
@@ -304,6 +309,11 @@ async fn verdict<K: Movement>(node: &Node, movement: &K) -> Result<Verdict, Stri
             }
         }
     }
+}
+
+/// Whether a verdict can be: an upload that went well has a snapshot, or nothing to take one of.
+fn is_sound<K: Movement>(verdict: &Verdict) -> bool {
+    K::DIRECTION == Direction::Download || !verdict.error.is_empty() || verdict.has_snapshot()
 }
 
 /// Says how it ended, and clears away.

@@ -102,9 +102,15 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Reads a pod's last words.
+    /// Reads a pod's last words; none if they are no verdict.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok()
+        let verdict: Self = serde_json::from_str(text).ok()?;
+        (!verdict.volume_mode.is_empty() || !verdict.error.is_empty()).then_some(verdict)
+    }
+
+    /// Whether all of a volume is known to be in the repository.
+    pub(crate) fn has_snapshot(&self) -> bool {
+        self.empty_snapshot || !self.snapshot_id.is_empty()
     }
 
     /// As last words, which must not be many.
@@ -196,7 +202,7 @@ async fn run<K: Moved>(
     let moving = Moving {
         ctx: &ctx,
         settings,
-        repositories: Repositories::new(&node_settings(settings), 1),
+        repositories: repositories(&movement, settings),
         mode,
     };
     let progress = Arc::new(Progress::default());
@@ -231,6 +237,12 @@ async fn run<K: Moved>(
         "is over"
     );
     leave(settings, &verdict)
+}
+
+/// The repositories of a mover. It is called after its movement, which no other mover is at.
+fn repositories<K: Copy>(movement: &K, settings: &Settings) -> Repositories {
+    let name = format!("data-mover-{}", movement.uid().unwrap_or_default());
+    Repositories::named(&name, &node_settings(settings), 1)
 }
 
 /// The settings that repositories are opened with.
@@ -393,8 +405,22 @@ impl Moved for DataDownload {
         };
         let engine = mover.engine(self, cancel).await?;
         let downloaded = engine.download(&download, progress, cancel).await?;
+        if mover.mode == Mode::Folder {
+            // Whoever reads that it is done must find it done after a power failure too.
+            let folder = download.target;
+            let synced = tokio::task::spawn_blocking(move || sync(&folder)).await;
+            let synced = synced.unwrap_or_else(|panic| Err(panic.to_string()));
+            synced.map_err(Failure::Named)?;
+        }
         Ok(downloaded_as(downloaded))
     }
+}
+
+/// Writes out all that a volume's file system holds in memory.
+fn sync(folder: &std::path::Path) -> Result<(), String> {
+    let why = |error: std::io::Error| format!("write what is in memory: {error}");
+    let root = std::fs::File::open(folder).map_err(why)?;
+    rustix::fs::syncfs(&root).map_err(|error| why(error.into()))
 }
 
 fn downloaded_as(downloaded: Downloaded) -> Verdict {
@@ -428,6 +454,7 @@ mod tests {
     fn last_words_are_few_and_can_be_read() {
         let verdict = Verdict {
             snapshot_id: "s".to_owned(),
+            volume_mode: "Block".to_owned(),
             total_bytes: 5,
             error: "ä".repeat(5_000),
             message: "m".repeat(5_000),
@@ -438,7 +465,29 @@ mod tests {
         let read = Verdict::parse(&words).unwrap();
         assert_eq!((read.snapshot_id.as_str(), read.total_bytes), ("s", 5));
         assert!(read.error.ends_with('…'));
-        assert_eq!(Verdict::parse("Killed"), None);
+        for words in ["Killed", "{}", r#"{"snapshotID":"s"}"#] {
+            assert_eq!(Verdict::parse(words), None, "{words}");
+        }
+    }
+
+    #[test]
+    fn no_mover_takes_the_locks_of_another_for_its_own() {
+        let mut one = DataUpload::default();
+        one.metadata.uid = Some("u1".to_owned());
+        let mut other = one.clone();
+        other.metadata.uid = Some("u2".to_owned());
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            settings: Settings,
+        }
+        let line = <Line as clap::Parser>::parse_from(["", "--volume-path=/v"]);
+        let names =
+            [&one, &other, &one].map(|of| repositories(of, &line.settings).name().to_owned());
+        assert_eq!(names[0], names[2], "its own predecessor's are");
+        assert_ne!(names[0], names[1]);
+        let node = Repositories::new(&node_settings(&line.settings), 1);
+        assert_ne!(names[0], node.name());
     }
 
     #[test]

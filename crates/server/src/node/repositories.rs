@@ -60,11 +60,21 @@ struct With {
 impl Repositories {
     /// None are open yet. The memory is that of all `slots` copies together.
     pub(super) fn new(settings: &Settings, slots: usize) -> Self {
+        Self::named(
+            &format!("node-agent-{}", settings.node_name),
+            settings,
+            slots,
+        )
+    }
+
+    /// The same for a process of another name. Locks of this name from before it began are taken for
+    /// those of its predecessor, so nobody else may have it.
+    pub(super) fn named(name: &str, settings: &Settings, slots: usize) -> Self {
         let memory = settings.memory / slots.max(1) as u64;
         Self {
             identity: Identity {
                 // No host has this name, so nobody's locks are taken for ours.
-                hostname: format!("node-agent-{}", settings.node_name),
+                hostname: name.to_owned(),
                 since: jiff::Timestamp::now(),
             },
             budget: Budget {
@@ -78,6 +88,12 @@ impl Repositories {
                 .map(|binary| (binary, settings.interval())),
             kept: std::sync::Mutex::default(),
         }
+    }
+
+    /// Who its locks are said to be of.
+    #[cfg(test)]
+    pub(super) fn name(&self) -> &str {
+        &self.identity.hostname
     }
 
     /// The repository of a namespace in a location, or why it cannot be had.

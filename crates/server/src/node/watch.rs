@@ -6,6 +6,7 @@ use bowline_api::{
     v1::{DataPathPhase, PodVolumeBackup, PodVolumeRestore},
     v2alpha1::{DataDownload, DataUpload},
 };
+use bowline_engine::movement::Mover;
 use futures::{FutureExt, Stream, StreamExt};
 use k8s_openapi::{NamespaceResourceScope, api::core::v1::Pod};
 use kube::{
@@ -112,6 +113,7 @@ pub(super) async fn run(node: Arc<Node>, quit: CancellationToken) -> usize {
 /// How many movements are being prepared, by any node.
 fn preparing<K: Movement>(movements: &[Arc<K>], running: &Running) -> usize {
     let is_preparing = |found: &&Arc<K>| match found.phase() {
+        _ if found.mover() != Mover::Ours => false,
         DataPathPhase::Accepted => true,
         // This node takes it just now.
         DataPathPhase::New => running.contains(&found.name_any()),

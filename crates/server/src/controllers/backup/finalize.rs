@@ -55,7 +55,8 @@ pub(super) async fn finalize(ctx: &Arc<Context>, bucket: &Bucket, found: Backup)
     last.kind = Some("Backup".to_owned());
     last.api_version = Some("velero.io/v1".to_owned());
     bucket.put_backup(&last).await?;
-    if ctx.settings.has_feature(FEATURE_CSI) || operations.iter().any(is_snapshot) {
+    let has_cuts = operations.iter().any(|o| is_snapshot(o) || is_upload(o));
+    if ctx.settings.has_feature(FEATURE_CSI) || has_cuts {
         // Those of claims that did not come into the archive.
         let is_known = |upload: &DataUpload| {
             let id = upload.labels().get(label::ASYNC_OPERATION_ID);

@@ -163,7 +163,10 @@ pub(super) async fn volumes(
 /// Data of snapshots that was moved: what the backup's file of volumes names, and what DataUploads in
 /// the cluster say that never came into it.
 async fn movements(ctx: &Context, bucket: Option<&Bucket>, backup: &Backup) -> Result<Vec<String>> {
-    let uploads = moved::of_backup(ctx, &backup.uid().unwrap_or_default()).await?;
+    let uploads = match moved::ended(ctx, &backup.uid().unwrap_or_default()).await? {
+        Ok(uploads) => uploads,
+        Err(why) => return Ok(vec![format!("error deleting moved snapshot data: {why}")]),
+    };
     let key = backup_file(&backup.name_any(), backup_suffix::VOLUME_INFO);
     let file = match bucket {
         Some(bucket) => bucket.json::<Option<Vec<BackupVolumeInfo>>>(&key).await,
@@ -189,7 +192,7 @@ async fn movements(ctx: &Context, bucket: Option<&Bucket>, backup: &Backup) -> R
 }
 
 /// Moved snapshots by repository, and what cannot be forgotten.
-fn moved_by_repository(
+pub(in crate::controllers) fn moved_by_repository(
     infos: &[BackupVolumeInfo],
     uploads: &[DataUpload],
     location: &str,
@@ -242,7 +245,7 @@ fn moved_by_repository(
 }
 
 /// A repository: the location, and the namespace whose volumes it holds.
-type Place = (String, String);
+pub(in crate::controllers) type Place = (String, String);
 
 /// The snapshots of copies by repository, and what cannot be forgotten.
 fn by_repository(copies: &[PodVolumeBackup]) -> (BTreeMap<Place, Vec<String>>, Vec<String>) {
@@ -272,7 +275,11 @@ fn by_repository(copies: &[PodVolumeBackup]) -> (BTreeMap<Place, Vec<String>>, V
 
 /// Removes snapshots from a repository; their data goes when it is next tidied up. One that is not
 /// there any more has none. The inner error says what stays.
-async fn forget(ctx: &Context, place: &Place, snapshots: &[String]) -> Result<Result<(), String>> {
+pub(in crate::controllers) async fn forget(
+    ctx: &Context,
+    place: &Place,
+    snapshots: &[String],
+) -> Result<Result<(), String>> {
     let (location, namespace) = place;
     let Some(found) = ctx.find::<BackupStorageLocation>(location).await? else {
         let why = format!("backup storage location {location} not found");

@@ -98,24 +98,25 @@ pub(crate) async fn ask<'a, K: Movement>(
         return false;
     }
     let found = match of::<K>(ctx, owner).await {
-        Ok(found) => Some(found),
+        Ok(found) => found,
+        // Nobody can tell now, and what is late could not be ended either.
         Err(error) => {
             tracing::debug!("{}", error.chain());
-            None
+            return false;
         }
     };
     let now = Timestamp::now();
     let mut is_changed = false;
     for asked in open {
-        let movement = found.as_ref().map(|found| found.get(asked.id));
-        let answer = movement.map(|movement| match movement {
+        let movement = found.get(asked.id);
+        let answer = match movement {
             Some(movement) => Ok(progress::<K>(&movement.state(), now)),
             None => Err(gone::<K>(&asked)),
-        });
-        let told = take_in(asked.status, answer, limit, now);
+        };
+        let told = take_in(asked.status, Some(answer), limit, now);
         is_changed |= told.is_changed;
         if told.is_late
-            && let Some(Some(movement)) = movement
+            && let Some(movement) = movement
             && let Err(error) = cancel(ctx, movement).await
         {
             tracing::warn!("{}", error.chain());
@@ -140,7 +141,13 @@ pub(crate) async fn cancel_all<K: Movement>(ctx: &Context, owner: &str) -> Resul
 /// The movements of a backup or restore, by their operations.
 async fn of<K: Movement>(ctx: &Context, owner: &str) -> Result<HashMap<String, K>> {
     let labels = format!("{}={owner}", K::OWNER);
-    let all = ctx.list::<K>(&labels).await?.into_iter();
+    let mut all = ctx.list::<K>(&labels).await?;
+    // Of two of one operation, the one that goes is of a try before.
+    all.sort_by_key(|movement| {
+        let is_going = movement.meta().deletion_timestamp.is_some();
+        (!is_going, movement.creation_timestamp().map(|time| time.0))
+    });
+    let all = all.into_iter();
     let by_operation = |movement: K| {
         let operation = movement.labels().get(label::ASYNC_OPERATION_ID).cloned();
         Some((operation?, movement))

@@ -15,9 +15,13 @@ use bowline_api::{
 use bowline_engine::movement::{Mover, owner_reference};
 use jiff::Timestamp;
 use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, Pod},
+    core::v1::{
+        PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, Pod,
+        VolumeResourceRequirements,
+    },
     storage::v1::StorageClass,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
@@ -266,13 +270,30 @@ fn claim(
     claim.metadata.owner_references = Some(vec![owner_reference(download)]);
     claim.spec = Some(PersistentVolumeClaimSpec {
         access_modes: wanted.access_modes.clone(),
-        resources: wanted.resources.clone(),
+        resources: Some(room(download, wanted)),
         storage_class_name: wanted.storage_class_name.clone(),
         volume_attributes_class_name: wanted.volume_attributes_class_name.clone(),
         volume_mode: wanted.volume_mode.clone(),
         ..PersistentVolumeClaimSpec::default()
     });
     claim
+}
+
+/// What the claim asks for: as much as the one that waits, and room for a device's data, which may be
+/// more than was asked for once.
+fn room(download: &DataDownload, wanted: &PersistentVolumeClaimSpec) -> VolumeResourceRequirements {
+    let mut resources = wanted.resources.clone().unwrap_or_default();
+    let needed = download.spec.snapshot_size.filter(|size| *size > 0);
+    if let Some(needed) = needed.filter(|_| wanted.volume_mode.as_deref() == Some("Block")) {
+        let needed = bowline_api::Quantity::from_bytes(needed);
+        let requests = resources.requests.get_or_insert_default();
+        let asked = requests.get("storage");
+        let asked = asked.and_then(|asked| asked.0.parse::<bowline_api::Quantity>().ok());
+        if asked.is_none_or(|asked| asked < needed) {
+            requests.insert("storage".to_owned(), Quantity(needed.to_string()));
+        }
+    }
+    resources
 }
 
 /// Writes down which volume has the data: from then on its pod and claim are of no more use.

@@ -40,13 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a mover may be restarted before its pod is given up.
 const RESTARTS: i32 = 5;
 /// Why a container that waits will not run, whoever waits for it.
-const HOPELESS: &[&str] = &[
-    "ErrImageNeverPull",
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "CreateContainerConfigError",
-];
+const HOPELESS: &[&str] = &["ErrImageNeverPull", "InvalidImageName"];
 
 /// What the pod is to be like.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -153,7 +147,8 @@ fn look_at(pod: Option<&Pod>, uid: &str) -> Look {
     let on = on.unwrap_or_default();
     let status = pod.status.clone().unwrap_or_default();
     let containers = status.container_statuses.unwrap_or_default();
-    let container = containers.first();
+    // Others may have put one of theirs beside it.
+    let container = containers.iter().find(|container| container.name == uid);
     let state = container.and_then(|container| container.state.as_ref());
     if let Some(end) = state.and_then(|state| state.terminated.as_ref())
         && end.exit_code == 0
@@ -272,8 +267,9 @@ pub(super) async fn stop(ctx: &Context, name: &str) -> Result<()> {
 /// Clears away what was made for a movement that is over, and lets it go.
 pub(crate) async fn tidy<K: Movement>(ctx: &Context, movement: &K) -> Result<()> {
     let found = ctx.find::<K>(&movement.name_any()).await?;
-    if let Some(found) = found.filter(|found| found.phase() != Phase::Completed) {
-        found.undo(ctx).await?;
+    let found = found.filter(|found| found.uid() == movement.uid());
+    if found.as_ref().unwrap_or(movement).phase() != Phase::Completed {
+        found.as_ref().unwrap_or(movement).undo(ctx).await?;
     }
     clear::<K>(ctx, &movement.name_any()).await?;
     let released = copy::change_always(ctx, movement, |movement| {
@@ -312,6 +308,7 @@ pub(crate) async fn clear<K: Movement>(ctx: &Context, name: &str) -> Result<()> 
         if !is_gone(&claims, &claim, PATIENCE).await {
             return Err(Error::Setup(format!("claim {name} does not go")));
         }
+        reclaim_late(ctx, claim.uid().as_deref()).await?;
     }
     // Snapshots before contents: one that misses its content gets another.
     let api = snapshots(&ctx.client, &ctx.namespace);
@@ -351,6 +348,21 @@ async fn dynamic<K: Movement>(
 pub(super) async fn reclaim(ctx: &Context, volume: &str) -> Result<()> {
     let patch = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}});
     patch_volume(ctx, volume, &patch).await.map(drop)
+}
+
+/// A volume that was made while its claim went, and that nobody has.
+async fn reclaim_late(ctx: &Context, claim: Option<&str>) -> Result<()> {
+    let volumes: Api<PersistentVolume> = Api::all(ctx.client.clone());
+    let list = volumes.list(&ListParams::default()).await;
+    for volume in list.map_err(Error::api("list PersistentVolumes"))? {
+        let spec = volume.spec.clone().unwrap_or_default();
+        let of = spec.claim_ref.and_then(|of| of.uid);
+        let is_kept = spec.persistent_volume_reclaim_policy.as_deref() != Some("Delete");
+        if claim.is_some() && of.as_deref() == claim && is_kept {
+            reclaim(ctx, &volume.name_any()).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Patches a volume; none when it is gone.

@@ -98,6 +98,7 @@ pub(super) fn pod(
     for (key, value) in [
         (wanted.label, wanted.name),
         (label::EXPOSER_POD_GROUP, wanted.group),
+        (label::EXCLUDE_FROM_BACKUP, "true"),
     ] {
         let value = bowline_api::names::label_value(value);
         labels.insert(key.to_owned(), value);
@@ -168,6 +169,8 @@ pub(super) fn pod(
             // A mover that is killed begins again; what it has stored is not stored twice.
             restart_policy: Some("OnFailure".to_owned()),
             termination_grace_period_seconds: Some(GRACE),
+            // Only where there is a node process to look after it.
+            node_selector: like.node_selector.filter(|_| wanted.node.is_none()),
             service_account_name: like.service_account_name,
             image_pull_secrets: like.image_pull_secrets,
             tolerations: Some(tolerations).filter(|list| !list.is_empty()),
@@ -242,7 +245,9 @@ fn resources(config: &Config) -> Option<ResourceRequirements> {
 /// is wanted.
 fn affinity(wanted: &Wanted<'_>, config: &Config) -> Option<Affinity> {
     let mut expressions = vec![requirement("kubernetes.io/os", "NotIn", &["windows"])];
-    if let Some(rule) = config.affinity(wanted.class) {
+    // Where the volume is of use weighs more than where it may be filled.
+    let rule = config.affinity(wanted.class);
+    if let Some(rule) = rule.filter(|_| wanted.node.is_none()) {
         expressions.extend(terms(rule));
     }
     let fields = wanted

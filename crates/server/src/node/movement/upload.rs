@@ -177,10 +177,7 @@ async fn usable(ctx: &Context, upload: &DataUpload) -> Result<Result<Value, Stri
         },
     };
     let is_so = |content: Option<&DynamicObject>| {
-        content.is_none_or(|content| {
-            let content = value(content);
-            content["status"]["readyToUse"] == true || csi::error(&content).is_some()
-        })
+        content.is_none_or(|content| value(content)["status"]["readyToUse"] == true)
     };
     let waiting = await_condition(contents(&ctx.client), &name, is_so);
     let limit = upload.patience().unwrap_or(LIMIT);
@@ -192,12 +189,17 @@ async fn usable(ctx: &Context, upload: &DataUpload) -> Result<Result<Value, Stri
                 "watch VolumeSnapshotContent {name}: {error}"
             )));
         }
-        Err(_) => return Ok(Err(format!("snapshot {name} is not ready after {limit:?}"))),
+        Err(_) => {
+            // The driver's side tries again and again; what it says last is why.
+            let found = contents(&ctx.client).get_opt(&name).await;
+            let found = found.map_err(Error::api(format!("read {name}")))?;
+            let found = found.as_ref().map(value).unwrap_or_default();
+            let why = csi::error(&found).unwrap_or("its driver says nothing");
+            return Ok(Err(format!(
+                "snapshot {name} is not ready after {limit:?}: {why}"
+            )));
+        }
     };
-    if content["status"]["readyToUse"] != true {
-        let why = csi::error(&content).unwrap_or_default();
-        return Ok(Err(format!("snapshot {name} failed: {why}")));
-    }
     Ok(Ok(content))
 }
 

@@ -10,10 +10,19 @@ use bowline_api::{
 };
 use kube::{ResourceExt, runtime::wait::await_condition};
 
-use crate::{Context, Result, node::copy::Copy};
+use crate::{
+    Context, Result,
+    controllers::{
+        deletion::contents::{forget, moved_by_repository},
+        operations::movements,
+    },
+    node::copy::Copy,
+};
 
 /// How long uploads that nobody wants may take to go.
 const LIMIT: Duration = Duration::from_secs(60);
+/// A watch that failed is begun again after this.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The uploads of a backup.
 pub(in crate::controllers) async fn of_backup(
@@ -24,10 +33,52 @@ pub(in crate::controllers) async fn of_backup(
         return Ok(Vec::new());
     }
     let labels = format!("{}={backup_uid}", label::BACKUP_UID);
-    match ctx.list::<DataUpload>(&labels).await {
+    let mut found = match ctx.list::<DataUpload>(&labels).await {
         // A cluster need not have the kind.
-        Err(error) if error.is_not_found() => Ok(Vec::new()),
-        found => found,
+        Err(error) if error.is_not_found() => Vec::new(),
+        found => found?,
+    };
+    // Of two of one operation, the one that goes is of a try before.
+    found.sort_by_key(|upload| {
+        let is_going = upload.metadata.deletion_timestamp.is_some();
+        (
+            is_going,
+            std::cmp::Reverse(upload.creation_timestamp().map(|time| time.0)),
+        )
+    });
+    Ok(found)
+}
+
+/// The uploads of a backup, when none of them goes on: what one stores later, nobody would know of. The
+/// inner error is for a person.
+pub(in crate::controllers) async fn ended(
+    ctx: &Context,
+    backup_uid: &str,
+) -> Result<Result<Vec<DataUpload>, String>> {
+    let found = of_backup(ctx, backup_uid).await?;
+    let is_open = |upload: &&DataUpload| !upload.phase().is_over();
+    let open: Vec<&DataUpload> = found.iter().filter(is_open).collect();
+    if open.is_empty() {
+        return Ok(Ok(found));
+    }
+    movements::cancel_all::<DataUpload>(ctx, backup_uid).await?;
+    let ending = async {
+        for upload in &open {
+            let is_over = |now: Option<&DataUpload>| now.is_none_or(|now| now.phase().is_over());
+            let api = ctx.api::<DataUpload>();
+            while await_condition(api.clone(), &upload.name_any(), is_over)
+                .await
+                .is_err()
+            {
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    };
+    match tokio::time::timeout(LIMIT, ending).await {
+        Ok(()) => Ok(Ok(of_backup(ctx, backup_uid).await?)),
+        Err(_) => Ok(Err(format!(
+            "uploads that were canceled go on after {LIMIT:?}"
+        ))),
     }
 }
 
@@ -37,8 +88,21 @@ pub(in crate::controllers) async fn discard(
     backup_uid: &str,
     is_unwanted: impl Fn(&DataUpload) -> bool,
 ) -> Result<()> {
-    let mut found = of_backup(ctx, backup_uid).await?;
+    let mut found = match ended(ctx, backup_uid).await? {
+        Ok(found) => found,
+        Err(why) => {
+            tracing::warn!(backup_uid, "{why}");
+            of_backup(ctx, backup_uid).await?
+        }
+    };
     found.retain(is_unwanted);
+    // Nobody would know of what they have stored.
+    let (repositories, _) = moved_by_repository(&[], &found, "");
+    for (place, snapshots) in repositories {
+        if let Err(why) = forget(ctx, &place, &snapshots).await? {
+            tracing::warn!(backup_uid, "moved data stays: {why}");
+        }
+    }
     for upload in &found {
         ctx.delete(upload).await?;
     }

@@ -69,6 +69,7 @@ fn a_pod_is_like_those_of_node_processes_but_sees_nothing_of_the_node() {
         json!({
             "azure.workload.identity/use": "true",
             "velero.io/data-upload": "b-x1",
+            "velero.io/exclude-from-backup": "true",
             "velero.io/exposer-pod-group": "snapshot-exposer",
         })
     );
@@ -143,7 +144,7 @@ fn the_config_map_says_what_it_may_use_and_where_it_runs() {
             "matchExpressions": [{"key": "zone", "operator": "Exists"}],
         }}],
     });
-    let pod = made(config, false, Some("n1"));
+    let pod = made(config.clone(), false, None);
     let container = &pod["spec"]["containers"][0];
     assert_eq!(
         container["resources"],
@@ -153,19 +154,28 @@ fn the_config_map_says_what_it_may_use_and_where_it_runs() {
     assert_eq!(pod["metadata"]["labels"]["team"], "a");
     assert_eq!(pod["metadata"]["labels"]["velero.io/data-upload"], "b-x1");
     assert_eq!(pod["metadata"]["annotations"]["note"], "n");
-    let required =
-        &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let windows = json!({"key": "kubernetes.io/os", "operator": "NotIn", "values": ["windows"]});
     assert_eq!(
-        required["nodeSelectorTerms"],
+        terms_of(&pod),
+        json!([{"matchExpressions": [
+            windows,
+            {"key": "disk", "operator": "In", "values": ["ssd"]},
+            {"key": "zone", "operator": "Exists"},
+        ]}])
+    );
+    // A volume that is of use on one node is filled there.
+    assert_eq!(
+        terms_of(&made(config, false, Some("n1"))),
         json!([{
-            "matchExpressions": [
-                {"key": "kubernetes.io/os", "operator": "NotIn", "values": ["windows"]},
-                {"key": "disk", "operator": "In", "values": ["ssd"]},
-                {"key": "zone", "operator": "Exists"},
-            ],
+            "matchExpressions": [windows],
             "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}],
         }])
     );
+}
+
+fn terms_of(pod: &Value) -> Value {
+    let affinity = &pod["spec"]["affinity"]["nodeAffinity"];
+    affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].clone()
 }
 
 #[test]
