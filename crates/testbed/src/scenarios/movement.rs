@@ -1,6 +1,7 @@
 //! The data of CSI snapshots moved into the bucket and back, on a real node: a claim of files and one of
 //! blocks, by server and node processes as `bowline install` puts them there.
 
+pub(super) mod faults;
 pub(super) mod killed;
 pub(super) mod stage;
 
