@@ -42,6 +42,9 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// A movement of data that nobody has taken is a matter for node processes for so long.
 const UNTAKEN: Duration = Duration::from_secs(60);
+/// How long a node may be without a process while the pods of its movements are well: it may be about to
+/// get a new one, whose image takes a while.
+const ABSENCE: Duration = Duration::from_secs(600);
 
 /// What is known.
 struct Seen {
@@ -146,10 +149,8 @@ async fn look(ctx: &Context, mut seen: Seen, signs: &mut Signs) -> Result<()> {
         return Ok(());
     }
     let pods = nodes::pods(ctx).await?;
-    let why = |node: &str| {
-        let has_pod = pods.iter().any(|on| on == node);
-        silent(node, has_pod).map(|silence| nodes::dead(node, silence))
-    };
+    let silence = |node: &str| silent(node, pods.iter().any(|on| on == node));
+    let why = |node: &str| silence(node).map(|silence| nodes::dead(node, silence));
     for copy in &seen.backups {
         if let Some(why) = why(&copy.spec.node) {
             fail(ctx, &**copy, &why).await?;
@@ -163,8 +164,8 @@ async fn look(ctx: &Context, mut seen: Seen, signs: &mut Signs) -> Result<()> {
     }
     let is_deserted = pods.is_empty() && live.iter().all(|node| why(node).is_some());
     tokio::join!(
-        end(ctx, &seen.uploads, why, is_deserted),
-        end(ctx, &seen.downloads, why, is_deserted),
+        end(ctx, &seen.uploads, silence, is_deserted),
+        end(ctx, &seen.downloads, silence, is_deserted),
     );
     Ok(())
 }
@@ -174,19 +175,26 @@ async fn look(ctx: &Context, mut seen: Seen, signs: &mut Signs) -> Result<()> {
 async fn end<K: Movement>(
     ctx: &Context,
     movements: &[Arc<K>],
-    why: impl Fn(&str) -> Option<String>,
+    silence: impl Fn(&str) -> Option<Duration>,
     is_deserted: bool,
 ) {
     let doomed = movements.iter().filter_map(|movement| {
-        let why = judge(ctx, &**movement, &why, is_deserted)?;
-        Some((movement, why))
+        let judged = judge(ctx, &**movement, &silence, is_deserted)?;
+        Some((movement, judged))
     });
-    let ending = doomed.map(|(movement, why)| async move {
-        if is_going_on(&**movement) {
-            let name = movement.name_any();
-            tracing::error!(kind = K::KIND, name, "failed: {why}");
-        }
-        if let Err(error) = expose::abandon(ctx, &**movement, &why).await {
+    let ending = doomed.map(|(movement, (why, silence))| async move {
+        let ended = async {
+            let may_go_on = is_going_on(&**movement) && silence < ABSENCE;
+            if may_go_on && expose::is_well(ctx, &**movement).await? {
+                return Ok(());
+            }
+            if is_going_on(&**movement) {
+                let name = movement.name_any();
+                tracing::error!(kind = K::KIND, name, "failed: {why}");
+            }
+            expose::abandon(ctx, &**movement, &why).await
+        };
+        if let Err(error) = ended.await {
             tracing::warn!(controller = NAME, "{}", error.chain());
         }
     });
@@ -203,22 +211,22 @@ fn is_held<K: Movement>(movement: &K) -> bool {
     movement.mover() == Mover::Ours && (is_going_on(movement) || movement.is_held())
 }
 
-/// Why nobody looks after a movement any more, if nobody does.
+/// Why nobody looks after a movement any more, and for how long, if nobody does.
 fn judge<K: Movement>(
     ctx: &Context,
     movement: &K,
-    why: impl Fn(&str) -> Option<String>,
+    silence: impl Fn(&str) -> Option<Duration>,
     is_deserted: bool,
-) -> Option<String> {
+) -> Option<(String, Duration)> {
     match keeper(movement) {
-        Some(node) => why(node),
+        Some(node) => silence(node).map(|silence| (nodes::dead(node, silence), silence)),
         None if !is_deserted => None,
         None => {
             let made = movement.creation_timestamp().map(|time| time.0);
             let age = made.map(|made| ctx.now().duration_since(made));
             let age = age.and_then(|age| Duration::try_from(age).ok());
-            let is_old = age.is_some_and(|age| age > UNTAKEN);
-            is_old.then(|| "no node process is there to take it".to_owned())
+            let age = age.filter(|age| *age > UNTAKEN)?;
+            Some(("no node process is there to take it".to_owned(), age))
         }
     }
 }
@@ -408,6 +416,20 @@ mod tests {
             },
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
         });
+        // A pod that its node's process looks after, and whether the cluster hears of it.
+        let pod = |name: &str, ready: &str| {
+            json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "namespace": "velero", "name": name, "labels": {label::DATA_UPLOAD: name},
+                    "ownerReferences": [{
+                        "apiVersion": "velero.io/v2alpha1", "kind": "DataUpload", "name": name, "uid": name,
+                    }],
+                },
+                "spec": {"nodeName": "dead", "containers": [{"name": name, "image": "x"}]},
+                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]},
+            })
+        };
         let of = |phase: &str| json!({"phase": phase, "acceptedByNode": "dead", "node": "dead"});
         let ctx = context(&[
             lease("dead"),
@@ -420,10 +442,14 @@ mod tests {
             upload("moving", "bowline", of("InProgress")),
             upload("done", "bowline", of("Completed")),
             upload("other", "acme", of("InProgress")),
+            upload("well", "bowline", of("InProgress")),
+            upload("ill", "bowline", of("InProgress")),
+            pod("well", "True"),
+            pod("ill", "False"),
             claim,
         ]);
         let mut signs = Signs::default();
-        for wait in [0, 31] {
+        for (wait, goes_on) in [(0, true), (31, true), (570, false)] {
             tokio::time::advance(Duration::from_secs(wait)).await;
             let uploads = ctx.list::<DataUpload>("").await.unwrap();
             let seen = Seen {
@@ -433,6 +459,8 @@ mod tests {
                 downloads: Vec::new(),
             };
             look(&ctx, seen, &mut signs).await.unwrap();
+            let well = ctx.find::<DataUpload>("well").await.unwrap().unwrap();
+            assert_eq!(is_going_on(&well), goes_on, "{wait}");
         }
         let ends = ctx.list::<DataUpload>("").await.unwrap();
         let ends: BTreeMap<String, (DataPathPhase, bool)> = ends
@@ -441,10 +469,12 @@ mod tests {
             .collect();
         let expected = [
             ("done", DataPathPhase::Completed, false),
+            ("ill", DataPathPhase::Failed, false),
             ("moving", DataPathPhase::Failed, false),
             ("new", DataPathPhase::Failed, false),
             ("other", DataPathPhase::InProgress, true),
             ("taken", DataPathPhase::Failed, false),
+            ("well", DataPathPhase::Failed, false),
         ];
         let expected = expected.map(|(name, phase, held)| (name.to_owned(), (phase, held)));
         assert_eq!(ends, BTreeMap::from(expected));

@@ -12,7 +12,10 @@ use bowline_api::{
     names::{annotation, label},
     v1::{Backup, BackupPhase, BackupStorageLocation},
 };
-use bowline_engine::csi::{self, DELETE, RETAIN, operation};
+use bowline_engine::{
+    csi::{self, DELETE, RETAIN, operation},
+    movement::Mover,
+};
 use bowline_vault::crash;
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::{Client, ResourceExt};
@@ -244,19 +247,37 @@ fn place(object: &Value) -> (String, String) {
     (text("namespace").to_owned(), text("name").to_owned())
 }
 
-/// What becomes of live snapshots whose backup is not at work. `backups` are all there are, by uid, with
-/// their phases; none for one that is being worked on. The inner none: it is not there, and nobody
-/// knows yet.
-fn fate_of(
-    uid: &str,
-    backups: &HashMap<String, Option<BackupPhase>>,
-) -> Option<Option<Stays<'static>>> {
+/// What is known of a backup: its phase, unless it is being worked on, and whether the data of its
+/// snapshots is moved.
+type Known = (Option<BackupPhase>, bool);
+
+/// What becomes of live snapshots whose backup is not at work. `backups` are all there are, by uid. The
+/// inner none: it is not there, and nobody knows yet.
+fn fate_of(uid: &str, backups: &HashMap<String, Known>) -> Option<Option<Stays<'static>>> {
     match backups.get(uid) {
         None => Some(None),
-        Some(Some(BackupPhase::Failed | BackupPhase::FailedValidation)) => Some(Some(Stays::None)),
-        Some(Some(BackupPhase::Completed | BackupPhase::PartiallyFailed)) => Some(Some(Stays::All)),
+        Some((Some(BackupPhase::Failed | BackupPhase::FailedValidation), _)) => {
+            Some(Some(Stays::None))
+        }
+        Some((Some(BackupPhase::Completed | BackupPhase::PartiallyFailed), moves_data)) => {
+            Some(Some(stays_of(*moves_data)))
+        }
         Some(_) => None,
     }
+}
+
+/// What stays of a backup that is good: what was moved is in the bucket.
+fn stays_of(moves_data: bool) -> Stays<'static> {
+    match moves_data {
+        true => Stays::None,
+        false => Stays::All,
+    }
+}
+
+/// Whether the data of a backup's snapshots is moved by this program.
+pub(crate) fn moves_data(backup: &Backup) -> bool {
+    let spec = &backup.spec;
+    spec.snapshot_move_data == Some(true) && Mover::asked(spec.datamover.as_deref()) == Mover::Ours
 }
 
 /// Sees to live snapshots that this installation has taken for backups that are over or gone.
@@ -287,7 +308,8 @@ pub(crate) async fn sweep(ctx: &Context) -> Result<()> {
     let phases = backups.iter().filter_map(|backup| {
         let at_work = ctx.running.contains(&backup.name_any());
         let status = backup.status.as_ref().filter(|_| !at_work);
-        Some((backup.uid()?, status.and_then(|s| s.phase.clone())))
+        let phase = status.and_then(|status| status.phase.clone());
+        Some((backup.uid()?, (phase, moves_data(backup))))
     });
     let phases = phases.collect();
     for (uid, name) in names {
@@ -297,8 +319,7 @@ pub(crate) async fn sweep(ctx: &Context) -> Result<()> {
         let stays = match stays {
             Some(stays) => stays,
             // Its object may be gone, and the backup good.
-            None if is_in_a_bucket(ctx, name, uid).await? => Stays::All,
-            None => Stays::None,
+            None => in_a_bucket(ctx, name, uid).await?,
         };
         tracing::warn!(
             uid,
@@ -313,16 +334,16 @@ pub(crate) async fn sweep(ctx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Whether a backup is in any bucket and at its end, by the label with its name. Until all buckets have answered,
-/// nobody knows.
-async fn is_in_a_bucket(ctx: &Context, name: &str, uid: &str) -> Result<bool> {
+/// What stays of a backup whose object is gone, by the label with its name: nothing unless it is in a
+/// bucket and at its end. Until all buckets have answered, nobody knows.
+async fn in_a_bucket(ctx: &Context, name: &str, uid: &str) -> Result<Stays<'static>> {
     if name.is_empty() || name.len() == LONGEST_LABEL {
         // That may not be the whole name.
-        return Ok(true);
+        return Ok(Stays::All);
     }
     for location in ctx.list::<BackupStorageLocation>("").await? {
         let found = ctx.bucket(&location).await?.backup(name).await?;
-        let is_it = found.is_some_and(|found| {
+        let found = found.filter(|found| {
             let phase = found.status.as_ref().and_then(|s| s.phase.as_ref());
             let is_over = matches!(
                 phase,
@@ -330,11 +351,11 @@ async fn is_in_a_bucket(ctx: &Context, name: &str, uid: &str) -> Result<bool> {
             );
             is_over && found.uid().as_deref() == Some(uid)
         });
-        if is_it {
-            return Ok(true);
+        if let Some(found) = found {
+            return Ok(stays_of(moves_data(&found)));
         }
     }
-    Ok(false)
+    Ok(Stays::None)
 }
 
 #[cfg(test)]
@@ -376,9 +397,10 @@ mod tests {
             ("failed", Some(BackupPhase::Failed)),
             ("whole", Some(BackupPhase::Completed)),
             ("half", Some(BackupPhase::PartiallyFailed)),
+            ("moved", Some(BackupPhase::Completed)),
         ];
         let backups = phases
-            .map(|(uid, phase)| (uid.to_owned(), phase))
+            .map(|(uid, phase)| (uid.to_owned(), (phase, uid == "moved")))
             .into_iter()
             .collect();
         let is = |uid: &str| match fate_of(uid, &backups) {
@@ -396,6 +418,7 @@ mod tests {
             ("failed", "gone"),
             ("whole", "kept"),
             ("half", "kept"),
+            ("moved", "gone"),
             ("another", "unknown"),
         ] {
             assert_eq!(is(uid), expected, "{uid}");

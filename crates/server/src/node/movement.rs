@@ -19,6 +19,7 @@ use std::{sync::Arc, time::Duration};
 
 use bowline_api::v1::DataPathPhase as Phase;
 use bowline_engine::movement::Mover;
+use bowline_vault::crash;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use tokio_util::sync::CancellationToken;
@@ -127,7 +128,9 @@ async fn take<K: Movement>(node: &Node, found: &K) -> Result<Option<K>> {
             }
         }
     });
-    Ok(taken.await?.filter(|taken| is_mine(node, taken)))
+    let taken = taken.await?;
+    crash::here("after movement taken");
+    Ok(taken.filter(|taken| is_mine(node, taken)))
 }
 
 fn is_mine<K: Movement>(node: &Node, movement: &K) -> bool {
@@ -161,6 +164,7 @@ async fn prepared<K: Movement>(
                 movement.set_node(&on);
             });
             let prepared = prepared.await?;
+            crash::here("after movement prepared");
             if prepared.is_none() {
                 // Somebody has ended it meanwhile, and cleared away what there was by then.
                 tidy(node, movement).await?;
@@ -196,6 +200,7 @@ async fn exposed<K: Movement>(
             Err(error) => again(movement, &error).await,
         }
     };
+    crash::here("after movement exposed");
     loop {
         match expose::pod(node, movement, &exposure, on).await {
             Ok(made) => {
@@ -205,6 +210,7 @@ async fn exposed<K: Movement>(
             Err(error) => again(movement, &error).await,
         }
     }
+    crash::here("after movement pod");
     loop {
         let look = expose::look(&node.ctx, movement, |look| !matches!(look, Look::Waiting)).await;
         return match look {
@@ -242,6 +248,7 @@ async fn supervise<K: Movement>(
     let Some(movement) = began.await? else {
         return tidy(node, movement).await;
     };
+    crash::here("after movement begun");
     if movement.is_unwanted() {
         return interrupted(node, &movement).await;
     }
@@ -251,6 +258,7 @@ async fn supervise<K: Movement>(
         verdict = verdict(node, &movement) => verdict,
     };
     drop(slot);
+    crash::here("after movement verdict");
     let verdict = match verdict {
         Ok(verdict) => verdict,
         Err(why) => return fail(node, &movement, &why).await,
@@ -332,7 +340,9 @@ async fn finish<K: Movement>(node: &Node, movement: &K, verdict: &Verdict) -> Re
         }
         copy::finish(movement, phase.clone(), message.as_deref(), now);
     });
-    if ended.await?.is_some() {
+    let ended = ended.await?;
+    crash::here("after movement end");
+    if ended.is_some() {
         node.metrics.moved(K::DIRECTION, &phase);
         let (name, message) = (movement.name_any(), message.unwrap_or_default());
         tracing::info!(movement = name, bytes, %phase, message, "{} is over", K::WORD);

@@ -12,6 +12,7 @@ use bowline_api::{
     v2alpha1::{DataDownload, DataUpload},
 };
 use bowline_engine::movement::Mover;
+use bowline_vault::crash;
 use bowline_volume::{Download, Downloaded, Engine, Mode, Progress, Upload, Uploaded};
 use clap::Args;
 use kube::{Client, ResourceExt, runtime::wait::await_condition};
@@ -214,6 +215,7 @@ async fn run<K: Moved>(
     let telling = Telling::every(node_settings(settings).interval(), &ctx, &movement, now);
     let moved = movement.moved(&moving, &progress, &stop).await;
     telling.end().await;
+    crash::here("before mover's verdict");
     let verdict = match moved {
         Ok(verdict) => verdict,
         Err(Failure::Named(error)) => Verdict {

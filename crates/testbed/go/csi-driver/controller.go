@@ -59,6 +59,7 @@ func (c controller) CreateVolume(_ context.Context, request *csi.CreateVolumeReq
 		Name:   request.Name,
 		Size:   size,
 		Block:  block,
+		Memory: !block && request.Parameters["in"] == "memory",
 		Source: from.handle,
 	}
 	var old volume

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,9 +52,12 @@ func (n nodeServer) NodePublishVolume(_ context.Context, request *csi.NodePublis
 		return &csi.NodePublishVolumeResponse{}, err
 	}
 	from := n.store.path("volumes", about.Handle, "data")
-	if block {
+	switch {
+	case block:
 		err = publishBlock(from, request.TargetPath, request.Readonly)
-	} else {
+	case about.Memory:
+		err = publishMemory(request.TargetPath, about.Size)
+	default:
 		err = publishFolder(from, request.TargetPath, request.Readonly)
 	}
 	return &csi.NodePublishVolumeResponse{}, err
@@ -70,6 +74,13 @@ func publishFolder(from, target string, readOnly bool) error {
 		return nil
 	}
 	return unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+}
+
+func publishMemory(target string, size int64) error {
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	return unix.Mount("tmpfs", target, "tmpfs", 0, fmt.Sprintf("size=%d", size))
 }
 
 func publishBlock(from, target string, readOnly bool) error {

@@ -28,6 +28,8 @@ type volume struct {
 	Name   string
 	Size   int64
 	Block  bool
+	// Its files are in memory while a pod has them, and no more than fit into its size.
+	Memory bool
 	// The handle of the snapshot or the volume that it was made of.
 	Source string
 }

@@ -3,6 +3,7 @@
 
 pub(super) mod faults;
 pub(super) mod killed;
+pub(super) mod places;
 pub(super) mod stage;
 
 use std::fs;

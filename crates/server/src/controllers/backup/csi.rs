@@ -19,7 +19,7 @@ use bowline_engine::{
     backup::CsiSnapshots,
     csi::{self, Cut, RETAIN},
     log::{About, Level, Log},
-    movement::{self, Mover},
+    movement,
 };
 use bowline_vault::crash;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -93,9 +93,7 @@ impl Csi {
 
     /// Whether the data of snapshots is moved by this program.
     fn moves_data(&self) -> bool {
-        let spec = &self.backup.spec;
-        spec.snapshot_move_data == Some(true)
-            && Mover::asked(spec.datamover.as_deref()) == Mover::Ours
+        handover::moves_data(&self.backup)
     }
 
     /// Until when snapshots are waited for.
@@ -247,12 +245,7 @@ impl Csi {
     pub(super) async fn discard(&self) -> Result<()> {
         self.making.close();
         self.making.wait().await;
-        let uid = self.backup.uid().unwrap_or_default();
-        moved::discard(&self.ctx, &uid, |_| true).await?;
-        for why in handover::clear(&self.ctx.client, &uid, Stays::None).await? {
-            tracing::warn!(backup = %self.backup.name_any(), "{why}");
-        }
-        Ok(())
+        discard(&self.ctx, &self.backup).await
     }
 
     pub(super) async fn drop_one(&self, snapshot: &Value) {
@@ -300,6 +293,16 @@ impl CsiSnapshots for Csi {
     ) -> Result<BTreeMap<String, Cut>, String> {
         self.group(group, members).await
     }
+}
+
+/// Removes the snapshots of a backup, and what moves their data.
+pub(super) async fn discard(ctx: &Context, backup: &Backup) -> Result<()> {
+    let uid = backup.uid().unwrap_or_default();
+    moved::discard(ctx, &uid, |_| true).await?;
+    for why in handover::clear(&ctx.client, &uid, Stays::None).await? {
+        tracing::warn!(backup = %backup.name_any(), "{why}");
+    }
+    Ok(())
 }
 
 /// Watches an object until something is so. The error says what it waited for last.

@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     super::{Telling, log_level, patiently},
     copies::{self, Copies},
-    csi::Csi,
+    csi::{self, Csi},
     schedule,
     snapshots::Native,
     tracked,
@@ -202,8 +202,11 @@ async fn make(
         csi: csi.as_ref(),
     };
     if taken == Taken::Over {
-        // It is made anew, and so are its snapshots.
-        began.discard().await?;
+        // It is made anew, and so are its snapshots; whoever had it before may have had the feature.
+        match &csi {
+            Some(csi) => csi.discard().await?,
+            None => csi::discard(ctx, &backup).await?,
+        }
     }
     let versions = if ctx.settings.has_feature(FEATURE_API_GROUP_VERSIONS) {
         Versions::All

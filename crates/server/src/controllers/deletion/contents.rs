@@ -10,7 +10,7 @@ use std::{
 
 use bowline_api::{
     files::{BackupVolumeInfo, Snapshot, backup_suffix},
-    names::{annotation, finalizer, label, label_value},
+    names::{annotation, finalizer, label, label_value, tag},
     v1::{
         Backup, BackupStorageLocation, PodVolumeBackup, Restore, UploaderType, VolumePluginBackup,
         VolumeSnapshotLocation,
@@ -19,6 +19,7 @@ use bowline_api::{
 };
 use bowline_engine::movement::Mover;
 use bowline_vault::{Bucket, bucket::backup_file};
+use bowline_volume::embedded::Listed;
 use kube::ResourceExt;
 
 use super::{super::backup::csi::moved, PATIENCE};
@@ -150,7 +151,7 @@ pub(super) async fn volumes(
     let copies = ctx.list::<PodVolumeBackup>(&labels).await?;
     let (repositories, mut errors) = by_repository(&copies);
     for (place, snapshots) in repositories {
-        if let Err(why) = forget(ctx, &place, &snapshots).await? {
+        if let Err(why) = forget(ctx, &place, &snapshots, Reach::Backups).await? {
             errors.push(format!("error deleting pod volume snapshots: {why}"));
         }
     }
@@ -179,7 +180,7 @@ async fn movements(ctx: &Context, bucket: Option<&Bucket>, backup: &Backup) -> R
     let location = backup.spec.storage_location.clone().unwrap_or_default();
     let (repositories, mut errors) = moved_by_repository(&infos, &uploads, &location);
     for (place, snapshots) in repositories {
-        if let Err(why) = forget(ctx, &place, &snapshots).await? {
+        if let Err(why) = forget(ctx, &place, &snapshots, Reach::Backups).await? {
             errors.push(format!("error deleting moved snapshot data: {why}"));
         }
     }
@@ -273,12 +274,23 @@ fn by_repository(copies: &[PodVolumeBackup]) -> (BTreeMap<Place, Vec<String>>, V
     (repositories, errors)
 }
 
+/// Which snapshots are to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::controllers) enum Reach {
+    /// Those that are named.
+    Named,
+    /// All of the backups that the named ones are of: whoever died before it could say what it had stored
+    /// has stored it again, and nobody has the first one's name.
+    Backups,
+}
+
 /// Removes snapshots from a repository; their data goes when it is next tidied up. One that is not
 /// there any more has none. The inner error says what stays.
 pub(in crate::controllers) async fn forget(
     ctx: &Context,
     place: &Place,
     snapshots: &[String],
+    reach: Reach,
 ) -> Result<Result<(), String>> {
     let (location, namespace) = place;
     let Some(found) = ctx.find::<BackupStorageLocation>(location).await? else {
@@ -286,7 +298,20 @@ pub(in crate::controllers) async fn forget(
         return Ok(Err(why));
     };
     let forgotten = match repositories::open(ctx, &found, namespace).await {
-        Ok(repository) => repository.forget(snapshots).await.map_err(Error::from),
+        Ok(repository) => {
+            let all = match reach {
+                Reach::Named => Ok(Vec::new()),
+                Reach::Backups => repository.snapshots().await,
+            };
+            let others = all.map(|all| kin(&all, snapshots));
+            let others = others.unwrap_or_else(|error| {
+                tracing::warn!(location, namespace, "list snapshots: {error}");
+                Vec::new()
+            });
+            // The named ones last: by them the others are found.
+            let all = [others.as_slice(), snapshots].concat();
+            repository.forget(&all).await.map_err(Error::from)
+        }
         Err(error) => Err(error),
     };
     Ok(match forgotten {
@@ -306,6 +331,25 @@ pub(in crate::controllers) async fn forget(
             error.chain()
         )),
     })
+}
+
+/// Snapshots that are of the same backups as the named ones, by their tags.
+fn kin(all: &[Listed], named: &[String]) -> Vec<String> {
+    let owner = |snapshot: &Listed| {
+        let mut tags = snapshot.tags.iter();
+        let found = tags.find_map(|tag| {
+            tag.split_once('=')
+                .filter(|(key, _)| *key == tag::BACKUP_UID)
+        });
+        found
+            .map(|(_, uid)| uid.to_owned())
+            .filter(|uid| !uid.is_empty())
+    };
+    let is_named = |snapshot: &&Listed| named.contains(&snapshot.id);
+    let owners: BTreeSet<String> = all.iter().filter(is_named).filter_map(owner).collect();
+    let others = all.iter().filter(|snapshot| !is_named(snapshot));
+    let others = others.filter(|snapshot| owner(snapshot).is_some_and(|uid| owners.contains(&uid)));
+    others.map(|snapshot| snapshot.id.clone()).collect()
 }
 
 /// Whether the files in the bucket are another backup's, which has the same name. A damaged one is
@@ -468,6 +512,27 @@ mod tests {
                  namespace shop cannot be deleted by this version"
             ]
         );
+    }
+
+    #[test]
+    fn what_a_backup_has_stored_twice_goes_twice() {
+        let listed = |id: &str, tags: &[&str]| Listed {
+            id: id.to_owned(),
+            tags: tags.iter().map(|&tag| tag.to_owned()).collect(),
+            ..Listed::default()
+        };
+        let all = [
+            listed("lost", &["backup=b", "backup-uid=u1"]),
+            listed("known", &["backup-uid=u1", "ns=shop"]),
+            listed("other", &["backup=b", "backup-uid=u2"]),
+            listed("bare", &["backup-uid="]),
+            listed("foreign", &[]),
+        ];
+        let named = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
+        assert_eq!(kin(&all, &named(&["known"])), ["lost"]);
+        for alone in ["other", "bare", "foreign", "gone"] {
+            assert!(kin(&all, &named(&[alone])).is_empty(), "{alone}");
+        }
     }
 
     #[test]

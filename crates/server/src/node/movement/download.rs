@@ -13,6 +13,7 @@ use bowline_api::{
     v2alpha1::DataDownload,
 };
 use bowline_engine::movement::{Mover, owner_reference};
+use bowline_vault::crash;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     core::v1::{
@@ -315,7 +316,10 @@ async fn write_down(
         annotations.insert(annotation::MOVED_BYTES.to_owned(), bytes.clone());
     });
     match written.await? {
-        Some(_) => Ok(Ok(volume)),
+        Some(_) => {
+            crash::here("after volume written down");
+            Ok(Ok(volume))
+        }
         None => Ok(Err("it was ended meanwhile".to_owned())),
     }
 }
@@ -357,9 +361,11 @@ async fn hand_over(
         "spec": {"persistentVolumeReclaimPolicy": "Retain"},
     });
     expose::patch_volume(ctx, volume, &patch).await?;
+    crash::here("after volume kept");
     if let Err(why) = let_go(ctx, &download.name_any()).await? {
         return Ok(Err(why));
     }
+    crash::here("after volume free");
     let uid = claim.uid();
     let selector = claim.spec.as_ref().and_then(|spec| spec.selector.clone());
     let wanted = selector.and_then(|selector| selector.match_labels);
@@ -379,6 +385,7 @@ async fn hand_over(
             "PersistentVolume {volume} with its data is gone"
         )));
     }
+    crash::here("after volume given");
     let patch = json!({"metadata": {"uid": uid}, "spec": {"volumeName": volume}});
     let patched = claims
         .patch(&target.pvc, &PatchParams::default(), &Patch::Merge(&patch))
@@ -399,6 +406,7 @@ async fn hand_over(
             "claim {of} is not bound to volume {volume} after {limit:?}"
         )));
     }
+    crash::here("after volume bound");
     let patch = json!({
         "metadata": {"annotations": {annotation::RECLAIM_POLICY: null}},
         "spec": {"persistentVolumeReclaimPolicy": policy},

@@ -181,6 +181,25 @@ fn look_at(pod: Option<&Pod>, uid: &str) -> Look {
     }
 }
 
+/// Whether the pod of a movement is at work, or has ended and its verdict waits for somebody. A pod on a
+/// node that is gone is neither: the cluster takes it for not ready.
+pub(crate) async fn is_well<K: Movement>(ctx: &Context, movement: &K) -> Result<bool> {
+    let uid = movement.uid().unwrap_or_default();
+    let pods: Api<Pod> = api(ctx);
+    let pod = find(&pods, &movement.name_any()).await?;
+    Ok(match look_at(pod.as_ref(), &uid) {
+        Look::Ended { .. } => true,
+        Look::Running(_) => pod.as_ref().is_some_and(is_ready),
+        Look::Waiting | Look::Lost(_) | Look::Hopeless(_) => false,
+    })
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
 /// Whether a mover was restarted too often, and what ended it last.
 fn worn_out(container: &ContainerStatus) -> Option<String> {
     let last = container.last_state.as_ref()?.terminated.as_ref()?;

@@ -165,7 +165,7 @@ pub(super) fn pod(
         spec: Some(PodSpec {
             containers: vec![container],
             volumes: Some(volumes),
-            affinity: affinity(wanted, config),
+            affinity: affinity(wanted, config, like.affinity),
             // A mover that is killed begins again; what it has stored is not stored twice.
             restart_policy: Some("OnFailure".to_owned()),
             termination_grace_period_seconds: Some(GRACE),
@@ -241,9 +241,9 @@ fn resources(config: &Config) -> Option<ResourceRequirements> {
     })
 }
 
-/// Where it may run: not on Windows, where the rules of its storage class allow it, and on the node that
-/// is wanted.
-fn affinity(wanted: &Wanted<'_>, config: &Config) -> Option<Affinity> {
+/// Where it may run: not on Windows, where node processes may, where the rules of its storage class allow
+/// it, and on the node that is wanted.
+fn affinity(wanted: &Wanted<'_>, config: &Config, like: Option<Affinity>) -> Option<Affinity> {
     let mut expressions = vec![requirement("kubernetes.io/os", "NotIn", &["windows"])];
     // Where the volume is of use weighs more than where it may be filled.
     let rule = config.affinity(wanted.class);
@@ -253,13 +253,25 @@ fn affinity(wanted: &Wanted<'_>, config: &Config) -> Option<Affinity> {
     let fields = wanted
         .node
         .map(|node| vec![requirement("metadata.name", "In", &[node])]);
+    let like = like.filter(|_| wanted.node.is_none());
+    let like = like.and_then(|like| like.node_affinity);
+    let like = like.and_then(|like| like.required_during_scheduling_ignored_during_execution);
+    // One of them is enough, and one without any is nowhere.
+    let like = like.map_or_else(
+        || vec![NodeSelectorTerm::default()],
+        |like| like.node_selector_terms,
+    );
+    let with = |term: NodeSelectorTerm| {
+        let said = term.match_expressions.into_iter().flatten();
+        NodeSelectorTerm {
+            match_expressions: Some(expressions.iter().cloned().chain(said).collect()),
+            match_fields: term.match_fields.or_else(|| fields.clone()),
+        }
+    };
     Some(Affinity {
         node_affinity: Some(NodeAffinity {
             required_during_scheduling_ignored_during_execution: Some(NodeSelector {
-                node_selector_terms: vec![NodeSelectorTerm {
-                    match_expressions: Some(expressions),
-                    match_fields: fields,
-                }],
+                node_selector_terms: like.into_iter().map(with).collect(),
             }),
             ..NodeAffinity::default()
         }),

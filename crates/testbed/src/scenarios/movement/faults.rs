@@ -1,6 +1,8 @@
 //! Bad days for moved data: each volume that cannot be moved is named with its reason, the others are
 //! moved, and nothing is left.
 
+use std::fs;
+
 use anyhow::{Context, ensure};
 use bowline_api::{
     names::{DEFAULT_NAMESPACE, NODE_AGENT},
@@ -12,14 +14,14 @@ use super::{
     super::pod_volumes::stage::Copy,
     stage::{BLOCKS, FILES, Stage},
 };
-use crate::{contents::Contents, scene::Scene, servers, tree};
+use crate::{contents::Contents, csi, scene::Scene, servers};
 
 /// Drivers that nobody runs: one with a class for snapshots, and one without.
 const MUTE: &str = "mute.bowline.test";
 const PLAIN: &str = "plain.bowline.test";
 const CLAIMS: [(&str, &str); 2] = [("mute", MUTE), ("plain", PLAIN)];
 const CONFIG: &str = "movers";
-const SMALL: &str = "the volume has 16777216 bytes, and its data needs 67108864";
+const FULL: &str = "No space left on device";
 
 /// All of them.
 pub(in super::super) async fn are_named(scene: &Scene) -> anyhow::Result<String> {
@@ -30,6 +32,7 @@ pub(in super::super) async fn are_named(scene: &Scene) -> anyhow::Result<String>
     stage.claims(&namespace).await?;
     let data = stage.fill(&namespace).await?;
     let mut told = Vec::new();
+    let class = |claim: &str, class: &str| rule(claim, "/spec/storageClassName", class);
 
     strangers(&stage, &namespace).await?;
     let backup = scene.fresh("strangers");
@@ -64,17 +67,23 @@ pub(in super::super) async fn are_named(scene: &Scene) -> anyhow::Result<String>
     }
     forget_strangers(&stage, &namespace).await?;
 
-    let rules = rule(BLOCKS, "/spec/resources/requests/storage", "16Mi");
+    // A claim that asks for less than its data gets a device that holds it; files need a larger volume.
+    let small = |claim| rule(claim, "/spec/resources/requests/storage", "16Mi");
+    let rules = format!(
+        "{}{}{}",
+        small(BLOCKS),
+        small(FILES),
+        class(FILES, &scene.fresh("tight"))
+    );
     let into = scene.fresh("small");
     let restore = restored(&stage, &backup, (&namespace, &into), &rules).await?;
-    let why = failed(&stage, &restore, BLOCKS).await?;
-    ensure!(why.contains(SMALL), "too small: {why}");
+    let why = failed(&stage, &restore, FILES).await?;
+    ensure!(why.contains(FULL), "too small: {why}");
     told.push(format!("too small: {why}"));
-    let folder = stage.csi.volume(&stage.csi.bound(&into, FILES).await?);
-    tree::same(&data.files, &tree::read(&folder, &[])?)?;
+    let device = stage.csi.volume(&stage.csi.bound(&into, BLOCKS).await?);
+    ensure!(fs::read(&device)? == data.blocks, "the device is another");
     stage.volumes().forget(&into).await?;
 
-    let class = |claim, class| rule(claim, "/spec/storageClassName", class);
     let rules = format!(
         "{}{}",
         class(BLOCKS, "nowhere"),
@@ -146,7 +155,7 @@ async fn argument(stage: &Stage<'_>, argument: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Claims with volumes of drivers that nobody runs.
+/// Claims with volumes of drivers that nobody runs, and a class whose volumes hold no more than they say.
 async fn strangers(stage: &Stage<'_>, namespace: &str) -> anyhow::Result<()> {
     let scene = stage.scene;
     let mut objects = Vec::new();
@@ -190,6 +199,13 @@ async fn strangers(stage: &Stage<'_>, namespace: &str) -> anyhow::Result<()> {
         "driver": MUTE,
         "deletionPolicy": "Delete",
     }));
+    objects.push(json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": { "name": scene.fresh("tight") },
+        "provisioner": csi::DRIVER,
+        "parameters": { "in": "memory" },
+    }));
     scene.apply(&objects).await?;
     for (claim, _) in CLAIMS {
         let target = format!("pvc/{claim}");
@@ -219,8 +235,8 @@ async fn forget_strangers(stage: &Stage<'_>, namespace: &str) -> anyhow::Result<
 
 async fn forget_classes(stage: &Stage<'_>) -> anyhow::Result<()> {
     let scene = stage.scene;
-    for (claim, _) in CLAIMS {
-        let name = scene.fresh(claim);
+    for class in ["mute", "plain", "tight"] {
+        let name = scene.fresh(class);
         scene.kubectl(&["delete", "storageclass", &name]).await?;
     }
     let name = scene.fresh("mute");

@@ -240,6 +240,15 @@ impl<'a> Stage<'a> {
 
 /// Starts the node process with more flags; back once it has shown that it is there.
 pub(in super::super) async fn node(scene: &Scene, flags: &[&str]) -> anyhow::Result<Process> {
+    node_that(scene, flags, &[]).await
+}
+
+/// The same with more variables.
+pub(in super::super) async fn node_that(
+    scene: &Scene,
+    flags: &[&str],
+    env: &[(&str, &str)],
+) -> anyhow::Result<Process> {
     let since = Timestamp::now();
     let mut command = scene.bowline();
     command
@@ -250,7 +259,8 @@ pub(in super::super) async fn node(scene: &Scene, flags: &[&str]) -> anyhow::Res
         .args(["--memory", "32Mi"])
         .args(flags)
         .env("RESTIC_CACHE_DIR", scene.folder().join("restic-cache"))
-        .env("NO_PROXY", "*");
+        .env("NO_PROXY", "*")
+        .envs(env.iter().copied());
     let node = scene.start_on_node("bowline-node", &command).await?;
     let leases: Api<Lease> = Api::namespaced(scene.client(), DEFAULT_NAMESPACE);
     let name = format!("bowline-node-{NODE}");

@@ -39,6 +39,10 @@ fn daemons() -> DaemonSet {
 }
 
 fn made(config: Value, is_block: bool, node: Option<&str>) -> Value {
+    pod_of(&daemons(), config, is_block, node)
+}
+
+fn pod_of(daemons: &DaemonSet, config: Value, is_block: bool, node: Option<&str>) -> Value {
     let wanted = Wanted {
         name: "b-x1",
         namespace: "velero",
@@ -57,7 +61,7 @@ fn made(config: Value, is_block: bool, node: Option<&str>) -> Value {
         node,
     };
     let config: Config = serde_json::from_value(config).unwrap();
-    let pod = pod(&daemons(), &wanted, &config, &Settings::default()).unwrap();
+    let pod = pod(daemons, &wanted, &config, &Settings::default()).unwrap();
     serde_json::to_value(pod).unwrap()
 }
 
@@ -113,6 +117,37 @@ fn a_pod_is_like_those_of_node_processes_but_sees_nothing_of_the_node() {
         ])
     );
     assert!(container["resources"].is_null());
+}
+
+#[test]
+fn it_runs_only_where_node_processes_may() {
+    let like: Affinity = serde_json::from_value(json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+        ]},
+    }}))
+    .unwrap();
+    let mut daemons = daemons();
+    let template = &mut daemons.spec.as_mut().unwrap().template;
+    template.spec.as_mut().unwrap().affinity = Some(like);
+    let terms = |node| {
+        let pod = pod_of(&daemons, json!({}), false, node);
+        pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            ["nodeSelectorTerms"]
+            .clone()
+    };
+    let os = json!({"key": "kubernetes.io/os", "operator": "NotIn", "values": ["windows"]});
+    let field = |node| json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);
+    assert_eq!(
+        terms(None),
+        json!([
+            {"matchExpressions": [os, {"key": "zone", "operator": "In", "values": ["a"]}]},
+            {"matchExpressions": [os], "matchFields": field("n1")},
+        ])
+    );
+    let on = json!([{"matchExpressions": [os], "matchFields": field("n2")}]);
+    assert_eq!(terms(Some("n2")), on);
 }
 
 #[test]
