@@ -25,20 +25,22 @@ pub struct Plan {
     pub items: Vec<Planned>,
     /// What the cluster does not have and objects refer to.
     pub missing: Vec<String>,
-    /// Volumes of pods that are filled.
+    /// Volumes that are filled: of pods, and of claims whose data was moved.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Filled>,
 }
 
-/// A volume of a pod that would be made.
+/// A volume that would be made: of a pod, or of a claim alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Filled {
-    /// The namespace that the pod goes to.
+    /// The namespace that the pod, or the claim, goes to.
     pub namespace: String,
-    /// The pod.
+    /// The pod; empty for a claim alone.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub pod: String,
     /// The volume's name in the pod.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub volume: String,
     /// The claim behind it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -141,7 +141,7 @@ pub(super) struct Ready {
     /// A pod's volumes that are to be filled.
     pub(super) volumes: Vec<PodVolume>,
     /// What brings a claim's data.
-    download: Option<DataDownload>,
+    pub(super) download: Option<DataDownload>,
     status: Option<Value>,
     managers: Value,
     clean: Clean,

@@ -473,7 +473,14 @@ impl Run {
             problem: volume.refusal(),
             ..filled(&volume.volume)
         });
-        lost.chain(found).collect()
+        let moved = ready.download.as_ref().map(|download| Filled {
+            namespace: key.namespace.to_string(),
+            claim: Some(text(&ready.wanted, "/metadata/name").to_owned()),
+            snapshot: Some(download.spec.snapshot_id.clone()),
+            bytes: download.spec.snapshot_size,
+            ..Filled::default()
+        });
+        lost.chain(found).chain(moved).collect()
     }
 }
 

@@ -364,6 +364,9 @@ async fn a_rehearsal_says_what_is_refused_and_writes_nothing() {
         assert_eq!(claim.is_clean(), is_clean, "{claim:?}");
         assert_eq!(claim == Step::Create, is_clean, "{claim:?}");
         assert_eq!(step("datauploads.velero.io").word(), "skip");
+        let filled: Vec<_> = plan.volumes.iter().map(|v| v.claim.as_deref()).collect();
+        let expected = if is_clean { vec![Some("data")] } else { vec![] };
+        assert_eq!(filled, expected);
         assert_eq!(log.take().errors, 0);
         let path = "/api/v1/namespaces/shop/persistentvolumeclaims/data";
         assert!(get(&server, path).await.is_none());

@@ -302,7 +302,7 @@ fn show(
         }
     }
     if !plan.volumes.is_empty() {
-        writeln!(out, "\nVolumes of pods:")?;
+        writeln!(out, "\nVolumes:")?;
     }
     for volume in &plan.volumes {
         writeln!(out, "{}", filled(volume))?;
@@ -338,13 +338,19 @@ fn filled(volume: &Filled) -> String {
         volume: name,
         ..
     } = volume;
-    let what = format!("{namespace}/{pod}  {name}");
+    let claim = volume.claim.as_ref();
+    let (what, claim) = match (pod.as_str(), claim) {
+        ("", Some(claim)) => (format!("{namespace}/{claim}"), String::new()),
+        (pod, Some(claim)) => (
+            format!("{namespace}/{pod}  {name}"),
+            format!(" (claim {claim})"),
+        ),
+        (pod, None) => (format!("{namespace}/{pod}  {name}"), String::new()),
+    };
     if let Some(why) = &volume.problem {
         return format!("unfilled   {what}  ({why})");
     }
     let snapshot = volume.snapshot.as_deref().unwrap_or_default();
-    let claim = volume.claim.as_ref();
-    let claim = claim.map_or_else(String::new, |claim| format!(" (claim {claim})"));
     let bytes = volume.bytes.and_then(|bytes| u64::try_from(bytes).ok());
     let bytes = bytes.map_or_else(String::new, |bytes| format!(", {}", HumanBytes(bytes)));
     format!("fill       {what}{claim}  from snapshot {snapshot}{bytes}")
@@ -422,6 +428,13 @@ mod tests {
                     problem: Some("kopia".to_owned()),
                     ..Filled::default()
                 },
+                Filled {
+                    namespace: "shop".to_owned(),
+                    claim: Some("moved".to_owned()),
+                    snapshot: Some("5e6f".to_owned()),
+                    bytes: Some(1 << 20),
+                    ..Filled::default()
+                },
             ],
         }
     }
@@ -444,9 +457,10 @@ conflict   configmaps  shop  other
              /data/a: \"{}… in the cluster only
 skip       configmaps  shop  old  (it is complete)
 
-Volumes of pods:
+Volumes:
 fill       shop/web  data (claim c)  from snapshot 1a2b3c4d, 200.00 MiB
 unfilled   shop/web  old  (kopia)
+fill       shop/moved  from snapshot 5e6f, 1.00 MiB
 
 The cluster does not have: StorageClass fast (for persistentvolumeclaims shop/data)
 
