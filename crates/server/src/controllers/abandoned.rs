@@ -310,7 +310,7 @@ mod tests {
                 "namespace": "velero", "name": nodes::lease_name(node),
                 "labels": {label::BOWLINE_ROLE: NODE_AGENT},
             },
-            "spec": {"leaseDurationSeconds": 30, "renewTime": "2026-01-01T00:00:00.000000Z"},
+            "spec": {"leaseDurationSeconds": 30, "renewTime": format!("{:.6}", Timestamp::now())},
         })
     }
 
@@ -469,12 +469,13 @@ mod tests {
             .collect();
         let expected = [
             ("done", DataPathPhase::Completed, false),
-            ("ill", DataPathPhase::Failed, false),
+            // Nobody ends the pod of a node that is gone; when it goes, the rest does.
+            ("ill", DataPathPhase::Failed, true),
             ("moving", DataPathPhase::Failed, false),
             ("new", DataPathPhase::Failed, false),
             ("other", DataPathPhase::InProgress, true),
             ("taken", DataPathPhase::Failed, false),
-            ("well", DataPathPhase::Failed, false),
+            ("well", DataPathPhase::Failed, true),
         ];
         let expected = expected.map(|(name, phase, held)| (name.to_owned(), (phase, held)));
         assert_eq!(ends, BTreeMap::from(expected));
