@@ -8,13 +8,22 @@ use bowline_api::{
     names::{DEFAULT_NAMESPACE, NODE_AGENT},
     v1::{BackupPhase, DataPathPhase, RestorePhase},
 };
+use kube::{
+    ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
 use serde_json::{Value, json};
 
 use super::{
     super::pod_volumes::stage::Copy,
     stage::{BLOCKS, FILES, Stage},
 };
-use crate::{contents::Contents, csi, scene::Scene, servers};
+use crate::{
+    contents::Contents,
+    csi::{self, objects},
+    scene::Scene,
+    servers,
+};
 
 /// Drivers that nobody runs: one with a class for snapshots, and one without.
 const MUTE: &str = "mute.bowline.test";
@@ -222,8 +231,19 @@ async fn strangers(stage: &Stage<'_>, namespace: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// They go, and with them what the driver's side would let go of if there were one.
 async fn forget_strangers(stage: &Stage<'_>, namespace: &str) -> anyhow::Result<()> {
     let scene = stage.scene;
+    let [_, contents, _, _] = objects::everywhere(&scene.client());
+    for content in contents.list(&ListParams::default()).await? {
+        if content.data["spec"]["driver"] == MUTE {
+            let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+            let name = content.name_any();
+            contents
+                .patch(&name, &PatchParams::default(), &free)
+                .await?;
+        }
+    }
     for (claim, _) in CLAIMS {
         let delete = ["-n", namespace, "delete", "pvc", claim, "--timeout=60s"];
         scene.kubectl(&delete).await?;

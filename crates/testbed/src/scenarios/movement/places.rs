@@ -23,7 +23,6 @@ use super::{
     stage::{FILES, Lists, Stage},
 };
 use crate::{
-    Process,
     csi::objects::{self, Kind},
     scene::Scene,
     servers::{self, Ended, EndedRestore},
@@ -74,6 +73,19 @@ enum Way {
 
 const BOTH: [Way; 2] = [Way::There, Way::Back];
 
+/// Where node processes and servers die, in the order in which a movement comes there.
+fn places_on(way: Way) -> (Vec<&'static str>, [&'static str; 2]) {
+    let [begin @ .., end] = NODE;
+    match way {
+        Way::There => (NODE.to_vec(), SERVER_THERE),
+        Way::Back => {
+            let middle = HANDING_OVER.into_iter();
+            let all = begin.into_iter().chain(middle).chain([end]);
+            (all.collect(), SERVER_BACK)
+        }
+    }
+}
+
 /// All of them.
 pub(in super::super) async fn each(scene: &Scene) -> anyhow::Result<String> {
     let stage = Stage::install(scene, "moves-die").await?;
@@ -94,27 +106,14 @@ pub(in super::super) async fn each(scene: &Scene) -> anyhow::Result<String> {
     };
     let mut places = 0;
     for way in BOTH {
-        let more = match way {
-            Way::There => [].as_slice(),
-            Way::Back => HANDING_OVER.as_slice(),
-        };
-        for place in NODE.iter().chain(more) {
-            let told = story.node_dies(way, place).await;
-            told.with_context(|| format!("{way:?}: the node process died {place}"))?;
-            places += 1;
-        }
+        let (node, server) = places_on(way);
+        places += node.len() + 1 + server.len();
+        let told = story.node_dies(way, &node).await;
+        told.with_context(|| format!("{way:?}: node processes died"))?;
         let told = story.mover_dies(way).await;
         told.with_context(|| format!("{way:?}: the mover died {MOVER}"))?;
-        let servers = match way {
-            Way::There => SERVER_THERE,
-            Way::Back => SERVER_BACK,
-        };
-        for place in servers {
-            let told = story.server_dies(way, place).await;
-            told.with_context(|| format!("{way:?}: the server died {place}"))?;
-            places += 1;
-        }
-        places += 1;
+        let told = story.server_dies(way, server).await;
+        told.with_context(|| format!("{way:?}: servers died"))?;
     }
     let Story {
         stage,
@@ -223,20 +222,22 @@ impl Story<'_> {
         self.stage.is_as(&self.before).await
     }
 
-    async fn node_dies(&mut self, way: Way, place: &str) -> anyhow::Result<()> {
-        let node = node_that(self.scene(), &[], &[(CRASH, place)]).await?;
-        let begun = self.begin(way).await?;
-        let died = wait_for("the node process to die", SOON, async || {
-            Ok((!node.is_alive()).then_some(()))
-        });
-        died.await.context("the place was not reached")?;
-        self.with_node(&begun).await
-    }
-
-    /// The next node process sees it through.
-    async fn with_node(&self, begun: &Begun) -> anyhow::Result<()> {
-        let node: Process = node_that(self.scene(), &[], &[]).await?;
-        self.ends(begun).await?;
+    /// One movement, at each step of which the node process dies that looks after it.
+    async fn node_dies(&mut self, way: Way, places: &[&str]) -> anyhow::Result<()> {
+        let mut begun = None;
+        for place in places {
+            let node = node_that(self.scene(), &[], &[(CRASH, place)]).await?;
+            if begun.is_none() {
+                begun = Some(self.begin(way).await?);
+            }
+            let died = wait_for("the node process to die", SOON, async || {
+                Ok((!node.is_alive()).then_some(()))
+            });
+            died.await
+                .with_context(|| format!("{place} was not reached"))?;
+        }
+        let node = node_that(self.scene(), &[], &[]).await?;
+        self.ends(&begun.context("there are no places")?).await?;
         node.kill().await
     }
 
@@ -255,14 +256,21 @@ impl Story<'_> {
         node.kill().await
     }
 
-    async fn server_dies(&mut self, way: Way, place: &str) -> anyhow::Result<()> {
+    /// The same for servers.
+    async fn server_dies(&mut self, way: Way, places: [&str; 2]) -> anyhow::Result<()> {
         let server = format!("deployment/{SERVER}");
-        self.serves(&server, &format!("{CRASH}={place}")).await?;
         let node = node_that(self.scene(), &[], &[]).await?;
-        let begun = self.begin(way).await?;
-        died(self.scene(), &format!("{}={SERVER}", label::DEPLOY)).await?;
+        let mut begun = None;
+        for place in places {
+            self.serves(&server, &format!("{CRASH}={place}")).await?;
+            if begun.is_none() {
+                begun = Some(self.begin(way).await?);
+            }
+            let died = died(self.scene(), &format!("{}={SERVER}", label::DEPLOY)).await;
+            died.with_context(|| format!("{place} was not reached"))?;
+        }
         self.serves(&server, &format!("{CRASH}-")).await?;
-        self.ends(&begun).await?;
+        self.ends(&begun.context("there are no places")?).await?;
         node.kill().await
     }
 
