@@ -253,8 +253,14 @@ async fn forget_strangers(stage: &Stage<'_>, namespace: &str) -> anyhow::Result<
     Ok(())
 }
 
+/// The classes go, and the volumes that restores have brought back.
 async fn forget_classes(stage: &Stage<'_>) -> anyhow::Result<()> {
     let scene = stage.scene;
+    for (claim, _) in CLAIMS {
+        let name = scene.fresh(claim);
+        let delete = ["delete", "pv", &name, "--timeout=60s"];
+        scene.kubectl(&delete).await?;
+    }
     for class in ["mute", "plain", "tight"] {
         let name = scene.fresh(class);
         scene.kubectl(&["delete", "storageclass", &name]).await?;
