@@ -102,7 +102,7 @@ pub struct Settings {
     /// How long to wait for things that have no timeout of their own.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration, allow_hyphen_values = true)]
     pub resource_timeout: Duration,
-    /// How long an operation of a plugin may go on, unless the backup or restore says so itself.
+    /// How long an operation of a plugin, or the movement of a volume's data, may go on, unless the backup or restore says so itself.
     #[arg(long, value_name = "DURATION", default_value = "4h", value_parser = duration, allow_hyphen_values = true)]
     pub default_item_operation_timeout: Duration,
     /// How often operations of plugins are asked for their progress.

@@ -34,9 +34,11 @@ pub(crate) async fn run(args: Args, ctx: &Context, out: &mut dyn Write) -> anyho
         true => Vec::new(),
         false => {
             args.check()?;
-            args.remarks().iter().for_each(|remark| say(remark));
+            let features = ctx.features_of_flag();
+            let remarks = args.remarks(&features);
+            remarks.iter().for_each(|remark| say(remark));
             let files = Files::read(&args)?;
-            objects::all(&args, &ctx.namespace, &ctx.features_of_flag(), &files)?
+            objects::all(&args, &ctx.namespace, &features, &files)?
         }
     };
     if let Some(output) = args.output {

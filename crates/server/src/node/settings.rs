@@ -38,7 +38,8 @@ pub struct Settings {
     /// somebody else has locked.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration, allow_hyphen_values = true)]
     pub resource_timeout: Duration,
-    /// How long it may take to find a volume on this node.
+    /// How long it may take to find a volume on this node, or to make the volume and the pod that move
+    /// the data of a snapshot.
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration, allow_hyphen_values = true)]
     pub data_mover_prepare_timeout: Duration,
     /// The ConfigMap with the settings of node processes, such as how many volumes are copied at the

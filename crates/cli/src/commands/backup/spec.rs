@@ -67,7 +67,7 @@ pub(crate) struct SpecArgs {
     #[arg(long, value_parser = flags::span, allow_hyphen_values = true, value_name = "DURATION")]
     csi_snapshot_timeout: Option<Duration>,
 
-    /// How long an operation of a plugin may go on
+    /// How long an operation of a plugin, or the movement of a volume's data, may go on
     #[arg(long, value_parser = flags::span, allow_hyphen_values = true, value_name = "DURATION")]
     item_operation_timeout: Option<Duration>,
 

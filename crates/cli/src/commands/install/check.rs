@@ -1,7 +1,7 @@
 //! What is wrong with the flags of `bowline install`, and what becomes of those without work to do.
 
 use anyhow::{bail, ensure};
-use bowline_api::Quantity;
+use bowline_api::{Quantity, names::FEATURE_CSI};
 use bowline_vault::store::is_built_in;
 
 use super::flags::{Args, NodeAgentArgs, ServerArgs, StorageArgs};
@@ -27,7 +27,7 @@ impl Args {
     }
 
     /// What becomes of flags that have no work to do here.
-    pub(super) fn remarks(&self) -> Vec<String> {
+    pub(super) fn remarks(&self, features: &[String]) -> Vec<String> {
         let idle = &self.idle;
         let mut remarks = Vec::new();
         let mut say = |given: bool, flag: &str, what: &str| {
@@ -39,6 +39,12 @@ impl Args {
             self.server.uploader_type.as_deref() == Some("kopia"),
             "uploader-type",
             "kopia is accepted; new volume data is written in restic's format",
+        );
+        let has_csi = features.iter().any(|feature| feature == FEATURE_CSI);
+        say(
+            self.server.default_snapshot_move_data && !(has_csi && self.node_agent.use_node_agent),
+            "default-snapshot-move-data",
+            "moves nothing without --use-node-agent and --features EnableCSI",
         );
         say(
             idle.csi_snapshot_early_frequent_polling,
@@ -325,7 +331,24 @@ mod tests {
                 vec!["--maintenance-job-cpu-limit has no effect: maintenance runs in the server"],
             ),
         ] {
-            assert_eq!(parsed(line).remarks(), wanted, "{line}");
+            assert_eq!(parsed(line).remarks(&[]), wanted, "{line}");
+        }
+        let csi = [FEATURE_CSI.to_owned()];
+        let idle = "--default-snapshot-move-data moves nothing without --use-node-agent and --features EnableCSI";
+        for (line, features, wanted) in [
+            (
+                "--default-snapshot-move-data --use-node-agent",
+                &csi[..],
+                vec![],
+            ),
+            (
+                "--default-snapshot-move-data --use-node-agent",
+                &[],
+                vec![idle],
+            ),
+            ("--default-snapshot-move-data", &csi, vec![idle]),
+        ] {
+            assert_eq!(parsed(line).remarks(features), wanted, "{line}");
         }
     }
 }

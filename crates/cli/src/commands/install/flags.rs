@@ -186,7 +186,8 @@ pub(super) struct ServerArgs {
 /// The node agents.
 #[derive(Debug, clap::Args)]
 pub(super) struct NodeAgentArgs {
-    /// Run a node agent on every node, which copies the volumes of its pods
+    /// Run a node agent on every node, which copies the volumes of its pods and moves the data of
+    /// CSI snapshots
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", hide_default_value = true, value_parser = flags::truth,
           action = clap::ArgAction::Set)]

@@ -60,7 +60,7 @@ pub(super) struct SpecArgs {
     #[arg(long, value_name = "NAME")]
     resource_policies_configmap: Option<String>,
 
-    /// How long an operation of a plugin may go on
+    /// How long an operation of a plugin, or the movement of a volume's data, may go on
     #[arg(long, value_parser = flags::span, allow_hyphen_values = true, value_name = "DURATION")]
     item_operation_timeout: Option<Duration>,
 

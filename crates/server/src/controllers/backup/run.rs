@@ -196,6 +196,13 @@ async fn make(
     let native = Native::new(ctx, &backup, &log, &progress, taken == Taken::Over).await?;
     let native = Arc::new(native);
     let csi = Csi::new(ctx, &backup, location, &log);
+    if csi.is_none() && backup.spec.snapshot_move_data == Some(true) {
+        let why = format!(
+            "snapshotMoveData is asked for, but the server does not have the feature {FEATURE_CSI}: \
+             no snapshot of a CSI driver is taken, and no data is moved"
+        );
+        log.warning(&why, &bowline_engine::log::About::default());
+    }
     let began = Began {
         copies: &copies,
         native: &native,
