@@ -222,6 +222,8 @@ pub mod annotation {
     pub const SNAPSHOT_CONTENT: &str = "bowline.io/snapshot-content";
     /// Ours, on a DataDownload: the PersistentVolume that has its data.
     pub const VOLUME: &str = "bowline.io/volume";
+    /// Ours, on a DataUpload: the moment that its snapshot is of.
+    pub const SNAPSHOT_TIME: &str = "bowline.io/snapshot-time";
     /// Ours, on a DataDownload: the bytes that were written to that.
     pub const MOVED_BYTES: &str = "bowline.io/moved-bytes";
     /// Ours, on a PersistentVolume that is being handed over: its reclaim policy afterwards.

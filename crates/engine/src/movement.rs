@@ -115,6 +115,9 @@ pub fn upload(claim: &Value, cut: &Cut, backup: &Backup, namespace: &str) -> Dat
     let content = text(&cut.content, "/metadata/name").to_owned();
     let annotations = upload.annotations_mut();
     annotations.insert(annotation::SNAPSHOT_CONTENT.to_owned(), content);
+    if let Some(at) = cut.taken_at() {
+        annotations.insert(annotation::SNAPSHOT_TIME.to_owned(), at.to_string());
+    }
     named_after(&mut upload, &name);
     owned(&mut upload, backup);
     upload

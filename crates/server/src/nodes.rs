@@ -9,7 +9,10 @@ use std::{collections::BTreeMap, time::Duration};
 use bowline_api::names::{NODE_AGENT, NODE_LEASE_PREFIX, label};
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::{coordination::v1::Lease, core::v1::Pod},
+    api::{
+        coordination::v1::Lease,
+        core::v1::{Node, Pod},
+    },
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 use kube::{Api, ResourceExt, api::ListParams};
@@ -74,7 +77,7 @@ impl Signs {
         self.0 = signs;
     }
 
-    /// How long a node has been silent, when that is too long. `has_pod`: a pod of a node process
+    /// For how long a node has been silent, when that is too long. `has_pod`: a pod of a node process
     /// runs there, which counts as long as there is no Lease.
     pub(crate) fn silence(
         &self,
@@ -82,19 +85,47 @@ impl Signs {
         has_pod: bool,
         now: Instant,
         wall: Timestamp,
-    ) -> Option<Duration> {
+    ) -> Option<Silence> {
         let sign = self.0.get(node)?;
         let silent = now.saturating_duration_since(sign.since);
         if silent <= sign.valid || sign.renewed.is_none() && has_pod {
             return None;
         }
         let written = sign.renewed.map_or(Duration::ZERO, |at| age(at, wall));
-        Some(silent.max(written))
+        Some(Silence {
+            seen: silent,
+            said: silent.max(written),
+        })
     }
 }
 
-/// What is said of what a node can no longer do.
-pub(crate) fn dead(node: &str, silence: Duration) -> String {
+/// For how long a node has been silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Silence {
+    /// By our own clock, which decisions go by.
+    pub(crate) seen: Duration,
+    /// By the time in its Lease, for messages.
+    said: Duration,
+}
+
+impl Silence {
+    /// What is said of what a node can no longer do.
+    pub(crate) fn of(self, node: &str) -> String {
+        dead(node, self.said)
+    }
+}
+
+/// Whether the cluster hears of a node.
+pub(crate) async fn is_ready(ctx: &Context, node: &str) -> Result<bool> {
+    let all: Api<Node> = Api::all(ctx.client.clone());
+    let found = all.get_opt(node).await;
+    let found = found.map_err(Error::api(format!("read Node {node}")))?;
+    let conditions = found.and_then(|node| node.status?.conditions);
+    let mut conditions = conditions.into_iter().flatten();
+    Ok(conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True"))
+}
+
+fn dead(node: &str, silence: Duration) -> String {
     format!(
         "the node process on node {node} has given no sign of life for {}s",
         silence.as_secs()
@@ -219,7 +250,7 @@ mod tests {
         let silent = |signs: &Signs, seconds: u64, has_pod: bool| {
             nodes.map(|node| {
                 let silence = signs.silence(node, has_pod, after(seconds), wall(seconds));
-                silence.map(|silence| silence.as_secs())
+                silence.map(|silence| silence.said.as_secs())
             })
         };
         signs.update(

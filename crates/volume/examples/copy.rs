@@ -122,6 +122,7 @@ async fn run(args: Args) -> anyhow::Result<Value> {
                 mode: mode(device),
                 tags: tag,
                 parent,
+                settled: None,
                 parallel: None,
             };
             let done = repository.upload(&upload, &progress, &cancel).await?;

@@ -63,6 +63,10 @@ pub struct Upload {
     /// The snapshot that it is probably much like: an id, or the beginning of one. A device is read
     /// as a whole all the same.
     pub parent: Option<String>,
+    /// What was changed at this moment or later is read, whatever the parent has: the snapshot of a file
+    /// system that nobody had stopped may know of a change and not have it yet. None: a little before
+    /// the parent was begun, which is right for files that are read where they are used.
+    pub settled: Option<jiff::Timestamp>,
     /// Files that are read at the same time, or threads for a device; none leaves it to the engine.
     pub parallel: Option<usize>,
 }

@@ -153,7 +153,11 @@ impl Restic {
             "--host=velero".into(),
         ];
         args.extend(upload.tags.iter().map(|tag| format!("--tag={tag}")));
-        args.extend(parent.map(|parent| format!("--parent={parent}")));
+        match upload.settled {
+            // restic believes all that a parent says.
+            Some(_) => args.push("--force".into()),
+            None => args.extend(parent.map(|parent| format!("--parent={parent}"))),
+        }
         args.extend(upload.parallel.map(|n| format!("--read-concurrency={n}")));
         let mut child = self.start(&args, &upload.source).await?;
         let output = child.output();

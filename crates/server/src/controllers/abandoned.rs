@@ -42,8 +42,8 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// A movement of data that nobody has taken is a matter for node processes for so long.
 const UNTAKEN: Duration = Duration::from_secs(60);
-/// How long a node may be without a process while the pods of its movements are well: it may be about to
-/// get a new one, whose image takes a while.
+/// How long a node that is well may be without a process while data is moved there: it may be about to get
+/// a new one, whose image takes a while.
 const ABSENCE: Duration = Duration::from_secs(600);
 
 /// What is known.
@@ -150,7 +150,7 @@ async fn look(ctx: &Context, mut seen: Seen, signs: &mut Signs) -> Result<()> {
     }
     let pods = nodes::pods(ctx).await?;
     let silence = |node: &str| silent(node, pods.iter().any(|on| on == node));
-    let why = |node: &str| silence(node).map(|silence| nodes::dead(node, silence));
+    let why = |node: &str| silence(node).map(|silence| silence.of(node));
     for copy in &seen.backups {
         if let Some(why) = why(&copy.spec.node) {
             fail(ctx, &**copy, &why).await?;
@@ -163,38 +163,71 @@ async fn look(ctx: &Context, mut seen: Seen, signs: &mut Signs) -> Result<()> {
         }
     }
     let is_deserted = pods.is_empty() && live.iter().all(|node| why(node).is_some());
+    let mut waiting = BTreeSet::new();
+    for node in nodes {
+        if silence(node).is_some_and(|silence| silence.seen < ABSENCE)
+            && nodes::is_ready(ctx, node).await?
+        {
+            waiting.insert(node);
+        }
+    }
+    let judge = Judge {
+        now: wall,
+        why: &why,
+        waiting,
+        is_deserted,
+    };
     tokio::join!(
-        end(ctx, &seen.uploads, silence, is_deserted),
-        end(ctx, &seen.downloads, silence, is_deserted),
+        end(ctx, &seen.uploads, &judge),
+        end(ctx, &seen.downloads, &judge),
     );
     Ok(())
 }
 
+/// What there is to know of nodes, to judge movements by.
+struct Judge<'a> {
+    now: Timestamp,
+    /// What is said of a node that is silent.
+    why: &'a (dyn Fn(&str) -> Option<String> + Sync),
+    /// Silent nodes that will probably get another process soon.
+    waiting: BTreeSet<&'a str>,
+    /// Whether no node process is anywhere.
+    is_deserted: bool,
+}
+
+impl Judge<'_> {
+    /// Why a movement is to be ended, if it is.
+    fn dooms<K: Movement>(&self, movement: &K) -> Option<String> {
+        let Some(node) = keeper(movement) else {
+            let made = movement.creation_timestamp().map(|time| time.0);
+            let age = made.map(|made| self.now.duration_since(made));
+            let age = age.and_then(|age| Duration::try_from(age).ok());
+            let is_old = age.is_some_and(|age| age > UNTAKEN);
+            return (self.is_deserted && is_old)
+                .then(|| "no node process is there to take it".to_owned());
+        };
+        // One that nobody wants need not wait.
+        let may_wait = is_going_on(movement) && !movement.is_unwanted();
+        match may_wait && self.waiting.contains(node) {
+            true => None,
+            false => (self.why)(node),
+        }
+    }
+}
+
 /// Ends movements that nobody looks after any more. What cannot be cleared away holds nobody else up, and
 /// is tried again at the next look.
-async fn end<K: Movement>(
-    ctx: &Context,
-    movements: &[Arc<K>],
-    silence: impl Fn(&str) -> Option<Duration>,
-    is_deserted: bool,
-) {
+async fn end<K: Movement>(ctx: &Context, movements: &[Arc<K>], judge: &Judge<'_>) {
     let doomed = movements.iter().filter_map(|movement| {
-        let judged = judge(ctx, &**movement, &silence, is_deserted)?;
-        Some((movement, judged))
+        let why = judge.dooms(&**movement)?;
+        Some((movement, why))
     });
-    let ending = doomed.map(|(movement, (why, silence))| async move {
-        let ended = async {
-            let may_go_on = is_going_on(&**movement) && silence < ABSENCE;
-            if may_go_on && expose::is_well(ctx, &**movement).await? {
-                return Ok(());
-            }
-            if is_going_on(&**movement) {
-                let name = movement.name_any();
-                tracing::error!(kind = K::KIND, name, "failed: {why}");
-            }
-            expose::abandon(ctx, &**movement, &why).await
-        };
-        if let Err(error) = ended.await {
+    let ending = doomed.map(|(movement, why)| async move {
+        if is_going_on(&**movement) {
+            let name = movement.name_any();
+            tracing::error!(kind = K::KIND, name, "ended: {why}");
+        }
+        if let Err(error) = expose::abandon(ctx, &**movement, &why).await {
             tracing::warn!(controller = NAME, "{}", error.chain());
         }
     });
@@ -209,26 +242,6 @@ fn keeper<K: Movement>(movement: &K) -> Option<&str> {
 /// Whether a node process is to look after a movement of ours: it goes on, or is to be cleared away.
 fn is_held<K: Movement>(movement: &K) -> bool {
     movement.mover() == Mover::Ours && (is_going_on(movement) || movement.is_held())
-}
-
-/// Why nobody looks after a movement any more, and for how long, if nobody does.
-fn judge<K: Movement>(
-    ctx: &Context,
-    movement: &K,
-    silence: impl Fn(&str) -> Option<Duration>,
-    is_deserted: bool,
-) -> Option<(String, Duration)> {
-    match keeper(movement) {
-        Some(node) => silence(node).map(|silence| (nodes::dead(node, silence), silence)),
-        None if !is_deserted => None,
-        None => {
-            let made = movement.creation_timestamp().map(|time| time.0);
-            let age = made.map(|made| ctx.now().duration_since(made));
-            let age = age.and_then(|age| Duration::try_from(age).ok());
-            let age = age.filter(|age| *age > UNTAKEN)?;
-            Some(("no node process is there to take it".to_owned(), age))
-        }
-    }
 }
 
 /// The node that a restore is for; none while its pod has none.
@@ -416,21 +429,35 @@ mod tests {
             },
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
         });
-        // A pod that its node's process looks after, and whether the cluster hears of it.
-        let pod = |name: &str, ready: &str| {
+        let node = |name: &str, ready: &str| {
             json!({
-                "apiVersion": "v1", "kind": "Pod",
-                "metadata": {
-                    "namespace": "velero", "name": name, "labels": {label::DATA_UPLOAD: name},
-                    "ownerReferences": [{
-                        "apiVersion": "velero.io/v2alpha1", "kind": "DataUpload", "name": name, "uid": name,
-                    }],
-                },
-                "spec": {"nodeName": "dead", "containers": [{"name": name, "image": "x"}]},
-                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]},
+                "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]},
             })
         };
+        // One that has stored all, and nobody has heard it.
+        let ended = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "namespace": "velero", "name": "stored",
+                "ownerReferences": [{
+                    "apiVersion": "velero.io/v2alpha1", "kind": "DataUpload", "name": "stored", "uid": "stored",
+                }],
+            },
+            "spec": {"nodeName": "ill", "containers": [{"name": "stored", "image": "x"}]},
+            "status": {"phase": "Succeeded", "containerStatuses": [{
+                "name": "stored", "image": "x", "imageID": "x", "ready": false, "restartCount": 0,
+                "state": {"terminated": {
+                    "exitCode": 0,
+                    "message": r#"{"snapshotID": "s1", "volumeMode": "Filesystem", "totalBytes": 9}"#,
+                }},
+            }]},
+        });
+        let on =
+            |node: &str| json!({"phase": "InProgress", "acceptedByNode": "dead", "node": node});
         let of = |phase: &str| json!({"phase": phase, "acceptedByNode": "dead", "node": "dead"});
+        let mut unwanted = upload("unwanted", "bowline", on("well"));
+        unwanted["spec"]["cancel"] = json!(true);
         let ctx = context(&[
             lease("dead"),
             upload("new", "bowline", json!({})),
@@ -442,10 +469,15 @@ mod tests {
             upload("moving", "bowline", of("InProgress")),
             upload("done", "bowline", of("Completed")),
             upload("other", "acme", of("InProgress")),
-            upload("well", "bowline", of("InProgress")),
-            upload("ill", "bowline", of("InProgress")),
-            pod("well", "True"),
-            pod("ill", "False"),
+            upload("well", "bowline", on("well")),
+            upload("ill", "bowline", on("ill")),
+            upload("stored", "bowline", on("ill")),
+            ended,
+            unwanted,
+            lease("well"),
+            lease("ill"),
+            node("well", "True"),
+            node("ill", "Unknown"),
             claim,
         ]);
         let mut signs = Signs::default();
@@ -459,8 +491,14 @@ mod tests {
                 downloads: Vec::new(),
             };
             look(&ctx, seen, &mut signs).await.unwrap();
-            let well = ctx.find::<DataUpload>("well").await.unwrap().unwrap();
-            assert_eq!(is_going_on(&well), goes_on, "{wait}");
+            for (name, goes_on) in [
+                ("well", goes_on),
+                ("ill", wait == 0),
+                ("unwanted", wait == 0),
+            ] {
+                let found = ctx.find::<DataUpload>(name).await.unwrap().unwrap();
+                assert_eq!(is_going_on(&found), goes_on, "{name} after {wait}");
+            }
         }
         let ends = ctx.list::<DataUpload>("").await.unwrap();
         let ends: BTreeMap<String, (DataPathPhase, bool)> = ends
@@ -469,16 +507,20 @@ mod tests {
             .collect();
         let expected = [
             ("done", DataPathPhase::Completed, false),
-            // Nobody ends the pod of a node that is gone; when it goes, the rest does.
-            ("ill", DataPathPhase::Failed, true),
+            ("ill", DataPathPhase::Failed, false),
             ("moving", DataPathPhase::Failed, false),
             ("new", DataPathPhase::Failed, false),
             ("other", DataPathPhase::InProgress, true),
+            ("stored", DataPathPhase::Completed, false),
             ("taken", DataPathPhase::Failed, false),
-            ("well", DataPathPhase::Failed, true),
+            ("unwanted", DataPathPhase::Canceled, false),
+            ("well", DataPathPhase::Failed, false),
         ];
         let expected = expected.map(|(name, phase, held)| (name.to_owned(), (phase, held)));
         assert_eq!(ends, BTreeMap::from(expected));
+        let stored = ctx.find::<DataUpload>("stored").await.unwrap().unwrap();
+        let snapshot = stored.status.and_then(|status| status.snapshot_id);
+        assert_eq!(snapshot.as_deref(), Some("s1"));
         let claims: Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
             Api::namespaced(ctx.client.clone(), "velero");
         assert!(claims.get_opt("moving").await.unwrap().is_none());

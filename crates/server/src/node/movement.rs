@@ -327,27 +327,40 @@ fn is_sound<K: Movement>(verdict: &Verdict) -> bool {
 /// Says how it ended, and clears away.
 async fn finish<K: Movement>(node: &Node, movement: &K, verdict: &Verdict) -> Result<()> {
     let now = node.ctx.now();
-    let (phase, message) = match verdict.error.as_str() {
-        "" => (Phase::Completed, verdict.message.clone()),
-        why => (Phase::Failed, format!("{}: {why}", K::FAILED)),
-    };
-    let message = Some(message).filter(|message| !message.is_empty());
-    let bytes = verdict.total_bytes;
     let ended = change(&node.ctx, movement, |movement| {
-        movement.note(verdict);
-        if phase == Phase::Completed {
-            copy::tell(movement, bytes, bytes);
-        }
-        copy::finish(movement, phase.clone(), message.as_deref(), now);
+        settle(movement, verdict, now);
     });
     let ended = ended.await?;
     crash::here("after movement end");
-    if ended.is_some() {
+    if let Some(ended) = ended {
+        let phase = ended.phase();
         node.metrics.moved(K::DIRECTION, &phase);
-        let (name, message) = (movement.name_any(), message.unwrap_or_default());
-        tracing::info!(movement = name, bytes, %phase, message, "{} is over", K::WORD);
+        let Verdict {
+            error,
+            message,
+            total_bytes: bytes,
+            ..
+        } = verdict;
+        let name = movement.name_any();
+        tracing::info!(movement = name, bytes, %phase, error, message, "{} is over", K::WORD);
     }
     tidy(node, movement).await
+}
+
+/// Takes a verdict into a movement that is over with it.
+fn settle<K: Movement>(movement: &mut K, verdict: &Verdict, now: Timestamp) {
+    movement.note(verdict);
+    match verdict.error.as_str() {
+        "" => {
+            let message = Some(verdict.message.as_str()).filter(|message| !message.is_empty());
+            copy::tell(movement, verdict.total_bytes, verdict.total_bytes);
+            copy::finish(movement, Phase::Completed, message, now);
+        }
+        why => {
+            let why = format!("{}: {why}", K::FAILED);
+            copy::finish(movement, Phase::Failed, Some(&why), now);
+        }
+    }
 }
 
 /// Says that it failed, and clears away.

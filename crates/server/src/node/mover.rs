@@ -7,7 +7,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bowline_api::{
-    names::{label, tag, uploader_setting},
+    names::{annotation, label, tag, uploader_setting},
     v1::DataPathPhase as Phase,
     v2alpha1::{DataDownload, DataUpload},
 };
@@ -15,6 +15,7 @@ use bowline_engine::movement::Mover;
 use bowline_vault::crash;
 use bowline_volume::{Download, Downloaded, Engine, Mode, Progress, Upload, Uploaded};
 use clap::Args;
+use jiff::{SignedDuration, Timestamp};
 use kube::{Client, ResourceExt, runtime::wait::await_condition};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -41,6 +42,10 @@ const MOST_WORDS: usize = 3 << 10;
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long a mover that is to end waits for its lock to go.
 const GRACE: Duration = Duration::from_secs(8);
+
+/// How long before a snapshot a change may have been noted that is not in it: until it is written out,
+/// and until clocks of nodes and storage agree.
+const UNSETTLED: SignedDuration = SignedDuration::from_secs(600);
 
 /// The mover's flags: Velero's, and ours.
 #[derive(Debug, Clone, Args)]
@@ -313,7 +318,8 @@ impl Moved for DataUpload {
             source: mover.settings.volume_path.clone(),
             path: recorded(self),
             tags: tags(self),
-            parent,
+            settled: parent.as_ref().map(|(_, settled)| *settled),
+            parent: parent.map(|(id, _)| id),
             parallel: work::count(
                 self.spec.data_mover_config.as_ref(),
                 uploader_setting::PARALLEL_FILES_UPLOAD,
@@ -348,9 +354,9 @@ fn tags(upload: &DataUpload) -> Vec<String> {
     pairs.into_iter().map(pair).collect()
 }
 
-/// The snapshot that this one is probably much like: the last one of the same claim, in the same
-/// location.
-fn parent(upload: &DataUpload, others: &[DataUpload]) -> Option<String> {
+/// The snapshot that this one is probably much like, and since when its files are not to be believed: the
+/// last one of the same claim, in the same location, of which it is known when it was taken.
+fn parent(upload: &DataUpload, others: &[DataUpload]) -> Option<(String, Timestamp)> {
     let others = others.iter().filter(|other| {
         other.phase() == Phase::Completed
             && other.mover() == Mover::Ours
@@ -361,9 +367,15 @@ fn parent(upload: &DataUpload, others: &[DataUpload]) -> Option<String> {
     let snapshots = others.filter_map(|other| {
         let status = other.status.as_ref()?;
         let id = status.snapshot_id.clone().filter(|id| !id.is_empty())?;
-        Some((status.start_timestamp, id))
+        let taken = other.annotations().get(annotation::SNAPSHOT_TIME)?;
+        let settled = taken
+            .parse::<Timestamp>()
+            .ok()?
+            .checked_sub(UNSETTLED)
+            .ok()?;
+        Some((status.start_timestamp, id, settled))
     });
-    snapshots.max().map(|(_, id)| id)
+    snapshots.max().map(|(_, id, settled)| (id, settled))
 }
 
 fn uploaded_as(uploaded: Uploaded) -> Verdict {
@@ -524,8 +536,13 @@ mod tests {
     #[test]
     fn the_last_upload_of_the_same_claim_is_the_parent() {
         let upload = |uid: &str, mover: &str, location: &str, started: &str| -> DataUpload {
+            let taken = if uid == "old" || uid == "new" {
+                started
+            } else {
+                ""
+            };
             serde_json::from_value(json!({
-                "metadata": {"name": uid, "uid": uid},
+                "metadata": {"name": uid, "uid": uid, "annotations": {annotation::SNAPSHOT_TIME: taken}},
                 "spec": {"datamover": mover, "backupStorageLocation": location, "sourceNamespace": "shop"},
                 "status": {"phase": "Completed", "snapshotID": format!("s-{uid}"), "startTimestamp": started},
             }))
@@ -539,7 +556,11 @@ mod tests {
             upload("far", "bowline", "other", "2026-01-04T00:00:00Z"),
             this.clone(),
         ];
-        assert_eq!(parent(&this, &others).as_deref(), Some("s-new"));
+        let settled = "2026-01-01T23:50:00Z".parse().unwrap();
+        assert_eq!(parent(&this, &others), Some(("s-new".to_owned(), settled)));
         assert_eq!(parent(&this, &others[4..]), None);
+        // When nobody knows when it was taken, nobody knows what it has.
+        let bare = upload("bare", "bowline", "default", "2026-01-05T00:00:00Z");
+        assert_eq!(parent(&this, &[bare]), None);
     }
 }

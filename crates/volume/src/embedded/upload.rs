@@ -21,7 +21,7 @@ use std::{
     },
 };
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rustix::{
     fs::{OFlags, Stat},
     io::Errno,
@@ -40,11 +40,16 @@ use super::{
     save::Saver,
     snapshot::{Snapshot, Summary},
     stop::Stop,
+    tree::Time,
 };
 use crate::{Error, Mode, Progress, Result, Upload, Uploaded};
 
 /// What snapshots say of who made them; Velero's do the same.
 const HOST: &str = "velero";
+
+/// How long a file that is mapped into memory may be changed without its times telling: until its pages
+/// are written out, which the kernel does after half a minute.
+const MAPPED: SignedDuration = SignedDuration::from_secs(60);
 
 /// An upload while it runs; all threads share it.
 struct Run {
@@ -54,6 +59,8 @@ struct Run {
     progress: Arc<Progress>,
     stop: Arc<Stop>,
     counts: Counts,
+    /// What has changed since then is not taken from the parent.
+    settled: Time,
     unreadable: Problems,
     remarks: Problems,
 }
@@ -110,6 +117,7 @@ async fn locked(
         progress: Arc::clone(progress),
         stop: Arc::clone(stop),
         counts: Counts::default(),
+        settled: settled(upload, parent.as_ref().map(|(_, parent)| parent)),
         unreadable: Problems::default(),
         remarks: Problems::default(),
     });
@@ -155,6 +163,31 @@ fn unreadable(path: &Path, error: Errno) -> Error {
         action: "open",
         path: path.display().to_string(),
         source: error.into(),
+    }
+}
+
+/// Since when changes are not believed to be in the parent.
+fn settled(upload: &Upload, parent: Option<&Snapshot>) -> Time {
+    let begun = parent.and_then(|parent| parent.time.parse::<Timestamp>().ok());
+    let Some(begun) = begun else {
+        return Time {
+            seconds: i64::MIN,
+            nanos: 0,
+        };
+    };
+    let usual = begun.saturating_sub(MAPPED).unwrap_or(begun);
+    let settled = upload.settled.map_or(usual, |settled| settled.min(usual));
+    let nanos = settled.subsec_nanosecond();
+    match u32::try_from(nanos) {
+        Ok(nanos) => Time {
+            seconds: settled.as_second(),
+            nanos,
+        },
+        // Before 1970.
+        Err(_) => Time {
+            seconds: settled.as_second() - 1,
+            nanos: 0,
+        },
     }
 }
 
@@ -260,4 +293,36 @@ async fn finish(
     let id = snapshot.write(&run.repository.files).await?;
     uploaded.snapshot = Some(id.to_string());
     Ok(uploaded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_just_before_a_parent_are_not_settled() {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let parent = |time: &str| Snapshot {
+            time: time.to_owned(),
+            parent: None,
+            tree: Id([0; 32]),
+            paths: Vec::new(),
+            hostname: String::new(),
+            username: String::new(),
+            tags: Vec::new(),
+            program_version: String::new(),
+            summary: None,
+        };
+        let since = |given: Option<Timestamp>, begun: &str| {
+            let upload = Upload {
+                settled: given,
+                ..Upload::default()
+            };
+            settled(&upload, Some(&parent(begun))).seconds
+        };
+        assert_eq!(since(None, "1970-01-01T01:00:00.5+00:00"), 3540);
+        assert_eq!(since(Some(at(600)), "1970-01-01T01:00:00Z"), 600);
+        assert_eq!(since(Some(at(9_999)), "1970-01-01T01:00:00Z"), 3540);
+        assert_eq!(since(None, "nonsense"), i64::MIN, "nothing is believed");
+    }
 }

@@ -19,7 +19,7 @@ use bowline_api::{
 };
 use bowline_engine::movement::Mover;
 use bowline_vault::{Bucket, bucket::backup_file};
-use bowline_volume::embedded::Listed;
+use bowline_volume::embedded::{Listed, Repository};
 use kube::ResourceExt;
 
 use super::{super::backup::csi::moved, PATIENCE};
@@ -151,7 +151,8 @@ pub(super) async fn volumes(
     let copies = ctx.list::<PodVolumeBackup>(&labels).await?;
     let (repositories, mut errors) = by_repository(&copies);
     for (place, snapshots) in repositories {
-        if let Err(why) = forget(ctx, &place, &snapshots, Reach::Backups).await? {
+        let stored = Stored::by_backups(snapshots, BTreeSet::new());
+        if let Err(why) = forget(ctx, &place, &stored).await? {
             errors.push(format!("error deleting pod volume snapshots: {why}"));
         }
     }
@@ -179,8 +180,10 @@ async fn movements(ctx: &Context, bucket: Option<&Bucket>, backup: &Backup) -> R
     };
     let location = backup.spec.storage_location.clone().unwrap_or_default();
     let (repositories, mut errors) = moved_by_repository(&infos, &uploads, &location);
+    let owners = BTreeSet::from([backup.uid().unwrap_or_default()]);
     for (place, snapshots) in repositories {
-        if let Err(why) = forget(ctx, &place, &snapshots, Reach::Backups).await? {
+        let stored = Stored::by_backups(snapshots, owners.clone());
+        if let Err(why) = forget(ctx, &place, &stored).await? {
             errors.push(format!("error deleting moved snapshot data: {why}"));
         }
     }
@@ -192,7 +195,8 @@ async fn movements(ctx: &Context, bucket: Option<&Bucket>, backup: &Backup) -> R
     Ok(errors)
 }
 
-/// Moved snapshots by repository, and what cannot be forgotten.
+/// Moved snapshots by repository, and what cannot be forgotten. A repository without any is one in which
+/// something may have been stored that nobody knows of.
 pub(in crate::controllers) fn moved_by_repository(
     infos: &[BackupVolumeInfo],
     uploads: &[DataUpload],
@@ -208,25 +212,25 @@ pub(in crate::controllers) fn moved_by_repository(
             moved.snapshot_handle.clone(),
         ))
     });
-    let live = uploads.iter().filter_map(|upload| {
-        let id = upload.status.as_ref()?.snapshot_id.clone()?;
+    let live = uploads.iter().map(|upload| {
+        let id = upload.status.as_ref().and_then(|s| s.snapshot_id.clone());
         let spec = &upload.spec;
         let place = (
             spec.backup_storage_location.clone(),
             spec.source_namespace.clone(),
         );
-        Some((place, spec.datamover.as_deref().unwrap_or_default(), id))
+        let mover = spec.datamover.as_deref().unwrap_or_default();
+        (place, mover, id.unwrap_or_default())
     });
     let mut repositories = BTreeMap::<Place, BTreeSet<String>>::new();
     let mut errors = BTreeSet::new();
     for (place, mover, id) in rows.chain(live) {
-        if id.is_empty() {
-            continue;
-        }
         match Mover::of(Some(mover)) {
             Mover::Ours => {
-                repositories.entry(place).or_default().insert(id);
+                let ids = repositories.entry(place).or_default();
+                ids.extend(Some(id).filter(|id| !id.is_empty()));
             }
+            Mover::Velero if id.is_empty() => {}
             Mover::Velero => {
                 errors.insert(format!(
                     "error deleting moved snapshot data: snapshot {id} in the kopia repository of \
@@ -274,14 +278,32 @@ fn by_repository(copies: &[PodVolumeBackup]) -> (BTreeMap<Place, Vec<String>>, V
     (repositories, errors)
 }
 
-/// Which snapshots are to go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::controllers) enum Reach {
-    /// Those that are named.
-    Named,
-    /// All of the backups that the named ones are of: whoever died before it could say what it had stored
-    /// has stored it again, and nobody has the first one's name.
-    Backups,
+/// Snapshots that are to go from a repository.
+#[derive(Debug, Clone, Default)]
+pub(in crate::controllers) struct Stored {
+    named: Vec<String>,
+    /// The uids of backups of which all goes, besides those that the named ones are of: whoever died
+    /// before it could say what it had stored has stored it again, and nobody has the first one's name.
+    /// None when nothing but the named ones goes.
+    owners: Option<BTreeSet<String>>,
+}
+
+impl Stored {
+    /// These.
+    pub(in crate::controllers) fn named(named: Vec<String>) -> Self {
+        Self {
+            named,
+            owners: None,
+        }
+    }
+
+    /// These, and all of their backups and of the ones given.
+    fn by_backups(named: Vec<String>, owners: BTreeSet<String>) -> Self {
+        Self {
+            named,
+            owners: Some(owners),
+        }
+    }
 }
 
 /// Removes snapshots from a repository; their data goes when it is next tidied up. One that is not
@@ -289,29 +311,21 @@ pub(in crate::controllers) enum Reach {
 pub(in crate::controllers) async fn forget(
     ctx: &Context,
     place: &Place,
-    snapshots: &[String],
-    reach: Reach,
+    stored: &Stored,
 ) -> Result<Result<(), String>> {
     let (location, namespace) = place;
+    if stored.named.is_empty() && stored.owners.is_none() {
+        return Ok(Ok(()));
+    }
     let Some(found) = ctx.find::<BackupStorageLocation>(location).await? else {
         let why = format!("backup storage location {location} not found");
-        return Ok(Err(why));
+        return Ok(match stored.named.is_empty() {
+            true => Ok(()),
+            false => Err(why),
+        });
     };
     let forgotten = match repositories::open(ctx, &found, namespace).await {
-        Ok(repository) => {
-            let all = match reach {
-                Reach::Named => Ok(Vec::new()),
-                Reach::Backups => repository.snapshots().await,
-            };
-            let others = all.map(|all| kin(&all, snapshots));
-            let others = others.unwrap_or_else(|error| {
-                tracing::warn!(location, namespace, "list snapshots: {error}");
-                Vec::new()
-            });
-            // The named ones last: by them the others are found.
-            let all = [others.as_slice(), snapshots].concat();
-            repository.forget(&all).await.map_err(Error::from)
-        }
+        Ok(repository) => forget_in(&repository, stored).await.map_err(Error::from),
         Err(error) => Err(error),
     };
     Ok(match forgotten {
@@ -325,16 +339,40 @@ pub(in crate::controllers) async fn forget(
             Ok(())
         }
         Err(error @ Error::Api { .. }) => return Err(error),
+        // Nothing is known to be there, and a repository that nobody can open is no reason to keep
+        // the backup.
+        Err(error) if stored.named.is_empty() => {
+            tracing::warn!(location, namespace, "look for snapshots: {}", error.chain());
+            Ok(())
+        }
         Err(error) => Err(format!(
             "snapshots {} in the restic repository of namespace {namespace}: {}",
-            snapshots.join(", "),
+            stored.named.join(", "),
             error.chain()
         )),
     })
 }
 
-/// Snapshots that are of the same backups as the named ones, by their tags.
-fn kin(all: &[Listed], named: &[String]) -> Vec<String> {
+async fn forget_in(repository: &Repository, stored: &Stored) -> bowline_volume::Result<()> {
+    let others = match &stored.owners {
+        None => Vec::new(),
+        Some(owners) => match repository.snapshots().await {
+            Ok(all) => kin(&all, &stored.named, owners),
+            // A snapshot that cannot be read must not keep others.
+            Err(error @ bowline_volume::Error::Damaged { .. }) => {
+                tracing::warn!("list snapshots: {error}");
+                Vec::new()
+            }
+            Err(error) => return Err(error),
+        },
+    };
+    // The named ones last: by them the others are found.
+    repository.forget(&others).await?;
+    repository.forget(&stored.named).await
+}
+
+/// Snapshots that are of the same backups as the named ones, or of these, by their tags.
+fn kin(all: &[Listed], named: &[String], owners: &BTreeSet<String>) -> Vec<String> {
     let owner = |snapshot: &Listed| {
         let mut tags = snapshot.tags.iter();
         let found = tags.find_map(|tag| {
@@ -346,7 +384,8 @@ fn kin(all: &[Listed], named: &[String]) -> Vec<String> {
             .filter(|uid| !uid.is_empty())
     };
     let is_named = |snapshot: &&Listed| named.contains(&snapshot.id);
-    let owners: BTreeSet<String> = all.iter().filter(is_named).filter_map(owner).collect();
+    let of_named = all.iter().filter(is_named).filter_map(owner);
+    let owners: BTreeSet<String> = of_named.chain(owners.iter().cloned()).collect();
     let others = all.iter().filter(|snapshot| !is_named(snapshot));
     let others = others.filter(|snapshot| owner(snapshot).is_some_and(|uid| owners.contains(&uid)));
     others.map(|snapshot| snapshot.id.clone()).collect()
@@ -529,10 +568,14 @@ mod tests {
             listed("foreign", &[]),
         ];
         let named = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
-        assert_eq!(kin(&all, &named(&["known"])), ["lost"]);
+        let none = BTreeSet::new();
+        assert_eq!(kin(&all, &named(&["known"]), &none), ["lost"]);
         for alone in ["other", "bare", "foreign", "gone"] {
-            assert!(kin(&all, &named(&[alone])).is_empty(), "{alone}");
+            assert!(kin(&all, &named(&[alone]), &none).is_empty(), "{alone}");
         }
+        let owners = |uid: &str| BTreeSet::from([uid.to_owned()]);
+        assert_eq!(kin(&all, &[], &owners("u1")), ["lost", "known"]);
+        assert!(kin(&all, &[], &owners("")).is_empty(), "nobody's");
     }
 
     #[test]

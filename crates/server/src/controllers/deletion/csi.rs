@@ -28,7 +28,8 @@ pub(super) async fn snapshots(
     backup: &Backup,
 ) -> Result<Vec<String>> {
     let mut left = Vec::new();
-    if ctx.settings.has_feature(FEATURE_CSI) {
+    // The feature may have been there when data was moved.
+    if ctx.settings.has_feature(FEATURE_CSI) || handover::moves_data(backup) {
         let uid = backup.uid().unwrap_or_default();
         left = handover::clear(&ctx.client, &uid, Stays::None).await?;
     }

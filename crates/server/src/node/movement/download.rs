@@ -155,10 +155,15 @@ impl Movement for DataDownload {
             return Ok(());
         };
         // Without the mark it was handed over.
-        if found.annotations().contains_key(annotation::RECLAIM_POLICY) {
-            expose::reclaim(ctx, volume).await?;
+        let Some(policy) = found.annotations().get(annotation::RECLAIM_POLICY) else {
+            return Ok(());
+        };
+        let claim = expose::find(&targets(ctx, self), &self.spec.target_volume.pvc).await?;
+        match claim.is_some_and(|claim| has_volume(&claim, &found)) {
+            // The claim has it, with all its data.
+            true => give_back(ctx, volume, policy).await,
+            false => expose::reclaim(ctx, volume).await,
         }
-        Ok(())
     }
 
     fn note(&mut self, _: &Verdict) {}
@@ -407,12 +412,31 @@ async fn hand_over(
         )));
     }
     crash::here("after volume bound");
+    give_back(ctx, volume, &policy).await?;
+    Ok(Ok(()))
+}
+
+/// Gives a volume the policy that it is to have, and takes off the mark.
+async fn give_back(ctx: &Context, volume: &str, policy: &str) -> Result<()> {
     let patch = json!({
         "metadata": {"annotations": {annotation::RECLAIM_POLICY: null}},
         "spec": {"persistentVolumeReclaimPolicy": policy},
     });
-    expose::patch_volume(ctx, volume, &patch).await?;
-    Ok(Ok(()))
+    expose::patch_volume(ctx, volume, &patch).await.map(drop)
+}
+
+/// Whether a claim and a volume are each other's.
+fn has_volume(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
+    let of = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.claim_ref.as_ref());
+    let wanted = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.volume_name.as_ref());
+    of.is_some_and(|of| of.uid.is_some() && of.uid == claim.uid())
+        && wanted == Some(&volume.name_any())
 }
 
 /// Removes the pod and the claim of a movement, and waits until they are gone.
@@ -453,4 +477,60 @@ async fn is_bound(claims: &Api<PersistentVolumeClaim>, name: &str, limit: Durati
         }
     });
     waiting.await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline_apiserver::ApiServer;
+    use kube::Client;
+
+    use super::*;
+    use crate::Settings;
+
+    #[tokio::test]
+    async fn a_volume_that_its_claim_has_stays_as_it_was() {
+        for (given, policy) in [(true, "Retain"), (false, "Delete")] {
+            let server = ApiServer::default();
+            let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            let claim = json!({
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "metadata": {"namespace": "shop", "name": "data", "uid": "c1"},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+                    "volumeName": "pv",
+                },
+            });
+            let volume = json!({
+                "apiVersion": "v1", "kind": "PersistentVolume",
+                "metadata": {"name": "pv", "annotations": {annotation::RECLAIM_POLICY: "Retain"}},
+                "spec": {
+                    "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+                    "csi": {"driver": "d", "volumeHandle": "h"},
+                    "persistentVolumeReclaimPolicy": "Retain",
+                    "claimRef": {
+                        "namespace": "shop", "name": "data", "uid": if given { "c1" } else { "c0" },
+                    },
+                },
+            });
+            for object in [namespace("shop"), claim, volume] {
+                server.load(&object).unwrap();
+            }
+            let client = Client::new(server, "velero");
+            let ctx = Context::new(client, "velero", Settings::default());
+            let mut download = DataDownload::default();
+            let target = &mut download.spec.target_volume;
+            (target.namespace, target.pvc) = ("shop".to_owned(), "data".to_owned());
+            let annotations = download.annotations_mut();
+            annotations.insert(annotation::VOLUME.to_owned(), "pv".to_owned());
+            download.undo(&ctx).await.unwrap();
+            let volumes: Api<PersistentVolume> = Api::all(ctx.client.clone());
+            let volume = volumes.get("pv").await.unwrap();
+            let is_marked = volume
+                .annotations()
+                .contains_key(annotation::RECLAIM_POLICY);
+            assert_eq!(is_marked, !given, "given {given}");
+            let found = volume.spec.and_then(|s| s.persistent_volume_reclaim_policy);
+            assert_eq!(found.as_deref(), Some(policy), "given {given}");
+        }
+    }
 }

@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{
-    super::{Node, copy},
+    super::{Node, copy, metrics::Direction, mover::Verdict},
     Movement,
     pod::{self, Wanted},
 };
@@ -179,25 +179,6 @@ fn look_at(pod: Option<&Pod>, uid: &str) -> Look {
         "Running" if !on.is_empty() => Look::Running(on),
         _ => Look::Waiting,
     }
-}
-
-/// Whether the pod of a movement is at work, or has ended and its verdict waits for somebody. A pod on a
-/// node that is gone is neither: the cluster takes it for not ready.
-pub(crate) async fn is_well<K: Movement>(ctx: &Context, movement: &K) -> Result<bool> {
-    let uid = movement.uid().unwrap_or_default();
-    let pods: Api<Pod> = api(ctx);
-    let pod = find(&pods, &movement.name_any()).await?;
-    Ok(match look_at(pod.as_ref(), &uid) {
-        Look::Ended { .. } => true,
-        Look::Running(_) => pod.as_ref().is_some_and(is_ready),
-        Look::Waiting | Look::Lost(_) | Look::Hopeless(_) => false,
-    })
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// Whether a mover was restarted too often, and what ended it last.
@@ -471,14 +452,38 @@ where
     waiting.await.is_ok()
 }
 
-/// Ends a movement whose node is gone.
+/// Ends a movement whose node process is gone. An upload is as good as the last words of its pod.
 pub(crate) async fn abandon<K: Movement>(ctx: &Context, movement: &K, why: &str) -> Result<()> {
     let now = ctx.now();
-    copy::change(ctx, movement, |movement| {
-        copy::finish(movement, Phase::Failed, Some(why), now);
+    let verdict = match K::DIRECTION {
+        Direction::Upload => last_words(ctx, movement).await?,
+        // Its volume has yet to be handed over.
+        Direction::Download => None,
+    };
+    copy::change(ctx, movement, |movement| match &verdict {
+        Some(verdict) => {
+            super::settle(movement, verdict, now);
+        }
+        None if movement.is_unwanted() => {
+            copy::finish(movement, Phase::Canceled, Some(why), now);
+        }
+        None => copy::finish(movement, Phase::Failed, Some(why), now),
     })
     .await?;
     tidy(ctx, movement).await
+}
+
+/// What the pod of a movement has said at its end.
+async fn last_words<K: Movement>(ctx: &Context, movement: &K) -> Result<Option<Verdict>> {
+    let uid = movement.uid().unwrap_or_default();
+    let pods: Api<Pod> = api(ctx);
+    let pod = find(&pods, &movement.name_any()).await?;
+    Ok(match look_at(pod.as_ref(), &uid) {
+        Look::Ended { message, .. } => {
+            Verdict::parse(&message).filter(|verdict| super::is_sound::<K>(verdict))
+        }
+        _ => None,
+    })
 }
 
 #[cfg(test)]

@@ -80,9 +80,11 @@ pub(super) fn is_sparse(stat: &Stat) -> bool {
     u64::try_from(stat.st_blocks).unwrap_or_default() * 512 < size(stat)
 }
 
-/// Whether a file is as it was. Any change of its contents, owner or attributes changes its ctime.
-pub(super) fn is_same(old: &Node, stat: &Stat) -> bool {
-    old.kind == kind(stat)
+/// Whether a file is as it was. Any change of its contents, owner or attributes changes its ctime; but
+/// one that is not settled may have been read before its last change.
+pub(super) fn is_same(old: &Node, stat: &Stat, settled: Time) -> bool {
+    old.ctime < settled
+        && old.kind == kind(stat)
         && old.inode == stat.st_ino
         && old.ctime == time(stat.st_ctime, stat.st_ctime_nsec)
         && old.mtime == time(stat.st_mtime, stat.st_mtime_nsec)
@@ -150,4 +152,23 @@ fn read_attributes(
     }
     attributes.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(attributes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_settled_is_not_the_same() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let found = rustix::fs::fstat(file.as_file()).unwrap();
+        let old = node(b"file", &found);
+        let later = |seconds: i64| Time {
+            seconds: old.ctime.seconds + seconds,
+            ..old.ctime
+        };
+        assert!(is_same(&old, &found, later(1)));
+        assert!(!is_same(&old, &found, old.ctime));
+        assert!(!is_same(&old, &found, later(-1)));
+    }
 }

@@ -158,7 +158,7 @@ impl<'a, 'pool> Walker<'a, 'pool> {
             }
         };
         let old_tree = old.as_ref().and_then(|old| old.subtree);
-        let node = match old.filter(|old| stat::is_same(old, found)) {
+        let node = match old.filter(|old| stat::is_same(old, found, self.run.settled)) {
             Some(old) => old,
             None => {
                 level.folder.mark_changed();
@@ -182,7 +182,9 @@ impl<'a, 'pool> Walker<'a, 'pool> {
     fn file(&self, level: &Level<'a>, name: &CStr, path: Vec<u8>, found: &Stat, old: Option<Node>) {
         let run = self.run;
         let is_known = old.is_some();
-        if let Some(old) = old.filter(|old| stat::is_same(old, found) && run.has_all(old)) {
+        if let Some(old) =
+            old.filter(|old| stat::is_same(old, found, run.settled) && run.has_all(old))
+        {
             run.counts.files_same.fetch_add(1, Ordering::Relaxed);
             run.took(old.size);
             run.progress.more(old.size);
@@ -214,7 +216,7 @@ impl<'a, 'pool> Walker<'a, 'pool> {
         found: &Stat,
         old: Option<Node>,
     ) {
-        if let Some(old) = old.filter(|old| stat::is_same(old, found)) {
+        if let Some(old) = old.filter(|old| stat::is_same(old, found, self.run.settled)) {
             level.folder.same(old);
             return;
         }

@@ -13,7 +13,7 @@ use kube::{ResourceExt, runtime::wait::await_condition};
 use crate::{
     Context, Result,
     controllers::{
-        deletion::contents::{Reach, forget, moved_by_repository},
+        deletion::contents::{Stored, forget, moved_by_repository},
         operations::movements,
     },
     node::copy::Copy,
@@ -99,7 +99,7 @@ pub(in crate::controllers) async fn discard(
     // Nobody would know of what they have stored.
     let (repositories, _) = moved_by_repository(&[], &found, "");
     for (place, snapshots) in repositories {
-        if let Err(why) = forget(ctx, &place, &snapshots, Reach::Named).await? {
+        if let Err(why) = forget(ctx, &place, &Stored::named(snapshots)).await? {
             tracing::warn!(backup_uid, "moved data stays: {why}");
         }
     }
