@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         killed::free_lease,
-        pod_volumes::stage::{Copy, node_that},
+        pod_volumes::stage::{Copy, launch_node, node_that},
     },
     stage::{FILES, Lists, Stage},
 };
@@ -226,10 +226,15 @@ impl Story<'_> {
     async fn node_dies(&mut self, way: Way, places: &[&str]) -> anyhow::Result<()> {
         let mut begun = None;
         for place in places {
-            let node = node_that(self.scene(), &[], &[(CRASH, place)]).await?;
-            if begun.is_none() {
-                begun = Some(self.begin(way).await?);
-            }
+            let dies = [(CRASH, *place)];
+            let node = match begun {
+                Some(_) => launch_node(self.scene(), &[], &dies).await?,
+                None => {
+                    let node = node_that(self.scene(), &[], &dies).await?;
+                    begun = Some(self.begin(way).await?);
+                    node
+                }
+            };
             let died = wait_for("the node process to die", SOON, async || {
                 Ok((!node.is_alive()).then_some(()))
             });

@@ -250,18 +250,7 @@ pub(in super::super) async fn node_that(
     env: &[(&str, &str)],
 ) -> anyhow::Result<Process> {
     let since = Timestamp::now();
-    let mut command = scene.bowline();
-    command
-        .args(["node-agent", "server", "--namespace", DEFAULT_NAMESPACE])
-        .args(["--node-name", NODE, "--host-pods", PODS])
-        .args(["--metrics-address", "127.0.0.1:0"])
-        // So that not all of a volume is read before any of it is stored.
-        .args(["--memory", "32Mi"])
-        .args(flags)
-        .env("RESTIC_CACHE_DIR", scene.folder().join("restic-cache"))
-        .env("NO_PROXY", "*")
-        .envs(env.iter().copied());
-    let node = scene.start_on_node("bowline-node", &command).await?;
+    let node = launch_node(scene, flags, env).await?;
     let leases: Api<Lease> = Api::namespaced(scene.client(), DEFAULT_NAMESPACE);
     let name = format!("bowline-node-{NODE}");
     wait_for("the node's sign of life", SOON, async || {
@@ -275,6 +264,26 @@ pub(in super::super) async fn node_that(
     .await?;
     node.check()?;
     Ok(node)
+}
+
+/// The same, back at once: it may die before it has shown that it is there.
+pub(in super::super) async fn launch_node(
+    scene: &Scene,
+    flags: &[&str],
+    env: &[(&str, &str)],
+) -> anyhow::Result<Process> {
+    let mut command = scene.bowline();
+    command
+        .args(["node-agent", "server", "--namespace", DEFAULT_NAMESPACE])
+        .args(["--node-name", NODE, "--host-pods", PODS])
+        .args(["--metrics-address", "127.0.0.1:0"])
+        // So that not all of a volume is read before any of it is stored.
+        .args(["--memory", "32Mi"])
+        .args(flags)
+        .env("RESTIC_CACHE_DIR", scene.folder().join("restic-cache"))
+        .env("NO_PROXY", "*")
+        .envs(env.iter().copied());
+    scene.start_on_node("bowline-node", &command).await
 }
 
 /// A way to the bed's store on which everything takes a while, for pods and for this machine.
