@@ -142,6 +142,9 @@ pub const ALL: &[Scenario] = &[
     on(NODE, "moves-killed", |scene| {
         Box::pin(movement::killed::in_the_middle(scene))
     }),
+    on(NODE, "moves-canceled", |scene| {
+        Box::pin(movement::killed::are_canceled(scene))
+    }),
     on(NODE, "moves-die", |scene| {
         Box::pin(movement::places::each(scene))
     }),

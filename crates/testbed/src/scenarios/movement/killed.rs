@@ -64,14 +64,19 @@ pub(in super::super) async fn in_the_middle(scene: &Scene) -> anyhow::Result<Str
             back.as_secs_f64()
         ));
     }
-    let namespace = scene.namespace("canceled").await?;
-    canceled(&stage, &namespace).await.context("canceled")?;
-    stage.is_as(&before).await?;
     stage.close_killed().await?;
-    Ok(format!(
-        "{}; canceled both ways; nothing is left",
-        told.join("; ")
-    ))
+    Ok(format!("{}; nothing is left", told.join("; ")))
+}
+
+/// Both ways, in the middle.
+pub(in super::super) async fn are_canceled(scene: &Scene) -> anyhow::Result<String> {
+    let stage = Stage::install(scene, "moves-canceled").await?;
+    let before = stage.lists().await?;
+    let namespace = scene.namespace("canceled").await?;
+    canceled(&stage, &namespace).await?;
+    stage.is_as(&before).await?;
+    stage.close().await?;
+    Ok("canceled there and back, then moved again; nothing is left".to_owned())
 }
 
 /// One victim in both directions; gives how long each took from the death to the end.
