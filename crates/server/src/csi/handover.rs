@@ -319,7 +319,7 @@ pub(crate) async fn sweep(ctx: &Context) -> Result<()> {
         let stays = match stays {
             Some(stays) => stays,
             // Its object may be gone, and the backup good.
-            None => in_a_bucket(ctx, name, uid).await?,
+            None => stays_of_gone(ctx, name, uid).await?,
         };
         tracing::warn!(
             uid,
@@ -336,7 +336,7 @@ pub(crate) async fn sweep(ctx: &Context) -> Result<()> {
 
 /// What stays of a backup whose object is gone, by the label with its name: nothing unless it is in a
 /// bucket and at its end. Until all buckets have answered, nobody knows.
-async fn in_a_bucket(ctx: &Context, name: &str, uid: &str) -> Result<Stays<'static>> {
+async fn stays_of_gone(ctx: &Context, name: &str, uid: &str) -> Result<Stays<'static>> {
     if name.is_empty() || name.len() == LONGEST_LABEL {
         // That may not be the whole name.
         return Ok(Stays::All);

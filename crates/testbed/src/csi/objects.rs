@@ -103,12 +103,12 @@ pub fn contents(client: Client) -> Api<DynamicObject> {
 }
 
 /// Snapshots and contents of all namespaces, of single volumes and of groups.
-pub fn everywhere(client: &Client) -> [Api<DynamicObject>; 4] {
+pub fn everywhere(client: &Client) -> Vec<Api<DynamicObject>> {
     let kind = |group: &str, version: &str, kind: &str| {
         let kind = GroupVersionKind::gvk(group, version, kind);
         Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
     };
-    [
+    vec![
         kind("snapshot.storage.k8s.io", "v1", "VolumeSnapshot"),
         kind("snapshot.storage.k8s.io", "v1", "VolumeSnapshotContent"),
         kind(GROUPS, "v1beta2", "VolumeGroupSnapshot"),

@@ -56,7 +56,7 @@ pub(crate) struct Attribute {
 }
 
 /// A moment, as files have them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Time {
     pub(crate) seconds: i64,
     pub(crate) nanos: u32,

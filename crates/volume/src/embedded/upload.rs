@@ -40,7 +40,6 @@ use super::{
     save::Saver,
     snapshot::{Snapshot, Summary},
     stop::Stop,
-    tree::Time,
 };
 use crate::{Error, Mode, Progress, Result, Upload, Uploaded};
 
@@ -60,7 +59,7 @@ struct Run {
     stop: Arc<Stop>,
     counts: Counts,
     /// What has changed since then is not taken from the parent.
-    settled: Time,
+    settled: Timestamp,
     unreadable: Problems,
     remarks: Problems,
 }
@@ -167,28 +166,11 @@ fn unreadable(path: &Path, error: Errno) -> Error {
 }
 
 /// Since when changes are not believed to be in the parent.
-fn settled(upload: &Upload, parent: Option<&Snapshot>) -> Time {
+fn settled(upload: &Upload, parent: Option<&Snapshot>) -> Timestamp {
     let begun = parent.and_then(|parent| parent.time.parse::<Timestamp>().ok());
-    let Some(begun) = begun else {
-        return Time {
-            seconds: i64::MIN,
-            nanos: 0,
-        };
-    };
-    let usual = begun.saturating_sub(MAPPED).unwrap_or(begun);
-    let settled = upload.settled.map_or(usual, |settled| settled.min(usual));
-    let nanos = settled.subsec_nanosecond();
-    match u32::try_from(nanos) {
-        Ok(nanos) => Time {
-            seconds: settled.as_second(),
-            nanos,
-        },
-        // Before 1970.
-        Err(_) => Time {
-            seconds: settled.as_second() - 1,
-            nanos: 0,
-        },
-    }
+    let usual = begun.and_then(|begun| begun.checked_sub(MAPPED).ok());
+    let usual = usual.unwrap_or(Timestamp::MIN);
+    upload.settled.map_or(usual, |settled| settled.min(usual))
 }
 
 /// The snapshot before; one that is not there any more is no loss but of time.
@@ -318,11 +300,12 @@ mod tests {
                 settled: given,
                 ..Upload::default()
             };
-            settled(&upload, Some(&parent(begun))).seconds
+            settled(&upload, Some(&parent(begun)))
         };
-        assert_eq!(since(None, "1970-01-01T01:00:00.5+00:00"), 3540);
-        assert_eq!(since(Some(at(600)), "1970-01-01T01:00:00Z"), 600);
-        assert_eq!(since(Some(at(9_999)), "1970-01-01T01:00:00Z"), 3540);
-        assert_eq!(since(None, "nonsense"), i64::MIN, "nothing is believed");
+        assert_eq!(since(None, "1970-01-01T01:00:00+00:00"), at(3540));
+        assert_eq!(since(Some(at(600)), "1970-01-01T01:00:00Z"), at(600));
+        assert_eq!(since(Some(at(9_999)), "1970-01-01T01:00:00Z"), at(3540));
+        let never = since(None, "nonsense");
+        assert_eq!(never, Timestamp::MIN, "nothing is believed");
     }
 }

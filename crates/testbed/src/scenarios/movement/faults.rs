@@ -234,7 +234,7 @@ async fn strangers(stage: &Stage<'_>, namespace: &str) -> anyhow::Result<()> {
 /// They go, and with them what the driver's side would let go of if there were one.
 async fn forget_strangers(stage: &Stage<'_>, namespace: &str) -> anyhow::Result<()> {
     let scene = stage.scene;
-    let [_, contents, _, _] = objects::everywhere(&scene.client());
+    let contents = objects::contents(scene.client());
     for content in contents.list(&ListParams::default()).await? {
         if content.data["spec"]["driver"] == MUTE {
             let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));

@@ -5,6 +5,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd},
 };
 
+use jiff::Timestamp;
 use rustix::{
     fs::{FileType, Stat},
     io::Errno,
@@ -82,13 +83,19 @@ pub(super) fn is_sparse(stat: &Stat) -> bool {
 
 /// Whether a file is as it was. Any change of its contents, owner or attributes changes its ctime; but
 /// one that is not settled may have been read before its last change.
-pub(super) fn is_same(old: &Node, stat: &Stat, settled: Time) -> bool {
-    old.ctime < settled
+pub(super) fn is_same(old: &Node, stat: &Stat, settled: Timestamp) -> bool {
+    moment(old.ctime) < settled
         && old.kind == kind(stat)
         && old.inode == stat.st_ino
         && old.ctime == time(stat.st_ctime, stat.st_ctime_nsec)
         && old.mtime == time(stat.st_mtime, stat.st_mtime_nsec)
         && (old.kind != Kind::File || old.size == size(stat))
+}
+
+/// A file's time; one that nobody can mean is never settled.
+fn moment(time: Time) -> Timestamp {
+    let nanos = i32::try_from(time.nanos).unwrap_or_default();
+    Timestamp::new(time.seconds, nanos).unwrap_or(Timestamp::MAX)
 }
 
 fn time<N: TryInto<u32>>(seconds: i64, nanos: N) -> Time {
@@ -163,12 +170,12 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let found = rustix::fs::fstat(file.as_file()).unwrap();
         let old = node(b"file", &found);
-        let later = |seconds: i64| Time {
-            seconds: old.ctime.seconds + seconds,
-            ..old.ctime
+        let later = |seconds: i64| {
+            let seconds = jiff::SignedDuration::from_secs(seconds);
+            moment(old.ctime).checked_add(seconds).unwrap()
         };
         assert!(is_same(&old, &found, later(1)));
-        assert!(!is_same(&old, &found, old.ctime));
+        assert!(!is_same(&old, &found, later(0)));
         assert!(!is_same(&old, &found, later(-1)));
     }
 }
